@@ -8,7 +8,7 @@
 
 static bool type_known(uint8_t t)
 {
-	return (t >= FRAME_REQUEST && t <= FRAME_CANCEL) || (t >= FRAME_REPLY && t <= FRAME_EXIT) ||
+	return (t >= FRAME_REQUEST && t <= FRAME_RESIZE) || (t >= FRAME_REPLY && t <= FRAME_END) ||
 	       t == FRAME_DATA || t == FRAME_DATA_EOF;
 }
 

@@ -24,21 +24,24 @@ struct buf;
 enum frame_type {
 	/* host to agent */
 	FRAME_REQUEST = 1,   /* JSON, first frame of a stream: {"op":…} (proto/agent.h) */
-	FRAME_STDIN = 2,     /* bytes */
+	FRAME_STDIN = 2,     /* bytes; at most AGENT_STDIN_WINDOW beyond the last STDIN_TAKEN */
 	FRAME_STDIN_EOF = 3, /* empty */
 	FRAME_SIGNAL = 4,    /* JSON {"signal":15} to the command's process group */
-	FRAME_CANCEL = 5,    /* empty: the caller gave up; kill the command's whole group */
+	FRAME_CANCEL = 5,    /* empty: the caller gave up; kill the command and its descendants */
+	FRAME_RESIZE = 6,    /* JSON {"rows","cols"}: the terminal's new size */
 	/* agent to host */
-	FRAME_REPLY = 16,  /* JSON: the answer, or what the stream starts with */
-	FRAME_ERROR = 17,  /* JSON {"code","message","fix"}; ends the stream */
-	FRAME_STDOUT = 18, /* u64 LE offset in the stream, then bytes */
-	FRAME_STDERR = 19, /* the same */
-	FRAME_DROPPED =
-		20, /* JSON {"stream":"stdout","offset":n,"bytes":n}: kept output was overrun */
-	FRAME_EXIT = 21, /* JSON {"code","signal","timedOut","durationMs"}; ends the stream */
+	FRAME_REPLY = 16,   /* JSON: the answer, or what the stream starts with */
+	FRAME_ERROR = 17,   /* JSON {"code","message","fix"}; ends the stream */
+	FRAME_STDOUT = 18,  /* u64 LE offset in the stream, then bytes */
+	FRAME_STDERR = 19,  /* the same */
+	FRAME_DROPPED = 20, /* JSON {"stream":"stdout","offset","bytes"}: kept output was overrun */
+	FRAME_EXIT = 21,    /* JSON {"code","signal","timedOut","durationMs"}; ends the stream */
+	FRAME_STDIN_TAKEN = 22, /* u64 LE: STDIN bytes the agent has taken out of its buffer */
+	FRAME_ENTRIES = 23,	/* JSON array of stats, part of a listing */
+	FRAME_END = 24,		/* JSON; ends a stream that has neither EXIT nor DATA_EOF */
 	/* both ways */
 	FRAME_DATA = 32,     /* bytes of a file */
-	FRAME_DATA_EOF = 33, /* JSON {"sha256":hex}: whole file sent */
+	FRAME_DATA_EOF = 33, /* JSON {"sha256":hex?}: whole file sent */
 };
 
 struct frame {
