@@ -2,14 +2,18 @@
  * The sandboxes of this host: create, stop, start, delete, lease, and connections to the agent in
  * the guest. One manager per daemon, made in the unprivileged api child.
  *
+ * What a sandbox *is* stands in the store (struct store_sandbox): callers read rows there. What
+ * changes one goes through here. Each change of state and its event are one write to the store
+ * before the call returns; rows of other hosts are not touched.
+ *
  * Threads: every function may be called from any thread at any time and blocks until its work is
- * done. Operations on one sandbox take turns; operations on different ones run side by side.
- * sandbox_connect(), sandbox_get() and sandbox_list() never wait for a running operation.
+ * done. Operations on one sandbox take turns, on different ones they run side by side;
+ * sandbox_connect() never waits for a running operation.
  *
- * The store is written before a new state can be seen here, so the two never disagree for longer
- * than the write. Deleted sandboxes leave the manager; their rows stay in the store as "deleted".
+ * `actor` is the id of the API key that asked, for the events; "" is the daemon itself.
  *
- * Error codes (struct err code; the API's catalogue gives each its status and fix):
+ * Error codes (struct err code; the API's catalogue gives each its status and fix), besides the
+ * store's own:
  *	sandbox_not_found    no such sandbox on this host, or deleted
  *	sandbox_wrong_state  the operation does not fit the state; msg names both
  *	sandbox_not_running  a connection to a sandbox that has no running guest
@@ -34,88 +38,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/id.h"
+#include "store/store.h"
 
 struct broker_client;
 struct err;
 struct sandbox_manager;
-struct store;
 
-#define SANDBOX_NAME_MAX 63 /* bytes of a name or an image name, without the NUL */
-#define SANDBOX_REASON_MAX 127
 #define SANDBOX_VCPUS_MAX 32
 #define SANDBOX_MEMORY_MIN_MIB 64
 #define SANDBOX_MEMORY_MAX_MIB 65536
 #define SANDBOX_DISK_MAX_MIB (1024 * 1024)
 #define SANDBOX_IMAGE_DEFAULT "base"
 
-enum sandbox_state {
-	SANDBOX_CREATING,
-	SANDBOX_RUNNING,
-	SANDBOX_PAUSING,
-	SANDBOX_PAUSED,
-	SANDBOX_STOPPING,
-	SANDBOX_STOPPED,
-	SANDBOX_FAILED, /* could not be kept running; the disk is kept */
-	SANDBOX_DELETED,
-};
-
-enum sandbox_lease_end { SANDBOX_LEASE_STOP, SANDBOX_LEASE_PAUSE, SANDBOX_LEASE_DELETE };
-
-/* The words of api.md, "creating" … "deleted"; "stop", "pause", "delete". */
-const char *sandbox_state_name(enum sandbox_state s);
-int sandbox_state_parse(const char *name, enum sandbox_state *out); /* -EINVAL when unknown */
-const char *sandbox_lease_end_name(enum sandbox_lease_end v);
-int sandbox_lease_end_parse(const char *name, enum sandbox_lease_end *out);
-
-/* What a create asks for. Strings and JSON stay the caller's. */
-struct sandbox_spec {
-	const char *org;	/* owning organisation's id, required */
-	const char *created_by; /* id of the API key or member, required */
-	const char *image;	/* NULL: SANDBOX_IMAGE_DEFAULT */
-	const char *name;	/* NULL: none */
-	unsigned vcpus;		/* 0: the default of the configuration, as the next two */
-	unsigned memory_mib;
-	unsigned disk_mib;
-	int64_t timeout_ms; /* length of the lease; 0: never ends */
-	enum sandbox_lease_end on_lease_end;
-	const json_t *env;	 /* object of strings for every command in the guest, or NULL */
-	const json_t *metadata;	 /* object of strings, or NULL */
-	const json_t *network;	 /* kept and shown as given, or NULL */
-	int64_t max_cost_micros; /* 0: no cap */
-};
-
-/* A sandbox as it was at one moment. Owns its memory: sandbox_info_clear(). */
-struct sandbox_info {
-	char id[ID_LEN];
-	char org[ID_LEN];
-	char created_by[ID_LEN];
-	char name[SANDBOX_NAME_MAX + 1]; /* "" when it has none */
-	char image[SANDBOX_NAME_MAX + 1];
-	enum sandbox_state state;
-	unsigned vcpus, memory_mib, disk_mib;
-	int64_t created_ms, started_ms; /* wall clock; started_ms 0: never ran */
-	int64_t lease_ends_ms;		/* 0: never, or not running */
-	int64_t timeout_ms;
-	enum sandbox_lease_end on_lease_end;
-	char stop_reason[SANDBOX_REASON_MAX + 1]; /* "" while running */
-	json_t *metadata, *network;		  /* owned; never NULL */
-	int64_t max_cost_micros;
-	uint64_t cpu_ns;     /* time its vCPU threads ran, over all its starts */
-	uint64_t running_ms; /* time it ran, over all its starts; × memory_mib for GiB hours */
-	unsigned generation; /* how often it was started or resumed */
-};
-
-void sandbox_info_clear(struct sandbox_info *i); /* frees what it owns; NULL-safe */
-
-/*
- * Told after each change of state, from the thread that made it; must not call back into the
- * manager. event: "sandbox.created", "sandbox.started", "sandbox.stopped", "sandbox.failed",
- * "sandbox.deleted", "sandbox.renewed", "sandbox.lease_warning".
- */
-typedef void (*sandbox_event_fn)(void *ctx, const char *event, const struct sandbox_info *info);
-
-/* Strings and objects must outlive the manager. */
+/* Strings must outlive the manager. */
 struct sandbox_config {
 	const char *state_dir;	 /* sandboxes/ and images/ are below */
 	const char *run_dir;	 /* vmm/ID.sock is below */
@@ -124,14 +59,12 @@ struct sandbox_config {
 	size_t import_dirs_n;
 	struct broker_client *broker;
 	struct store *store;
-	const char *host;					      /* this host's id */
+	const char *host; /* this host's id, kept in rows */
 	unsigned default_vcpus, default_memory_mib, default_disk_mib; /* 0: 2, 4096, 10240 */
 	unsigned memory_reserve_mib; /* of the host's memory, never given to guests */
-	unsigned disk_reserve_mib;
-	unsigned boot_timeout_ms; /* 0: 60 000 */
-	unsigned sandboxes_max;	  /* live ones; 0: 1000 */
-	sandbox_event_fn on_event;
-	void *event_ctx;
+	unsigned disk_reserve_mib;   /* of the state folder's file system, never given to disks */
+	unsigned boot_timeout_ms;    /* 0: 60 000 */
+	unsigned sandboxes_max;	     /* live ones; 0: 1000 */
 };
 
 /*
@@ -146,39 +79,34 @@ int sandbox_manager_new(const struct sandbox_config *c, struct sandbox_manager *
 void sandbox_manager_free(struct sandbox_manager *m);
 
 /*
- * Creates a sandbox and waits until its agent has answered and adopted it; id tells which. On
- * failure nothing of it is left, and *details (may be NULL) is NULL or an object for the caller
- * to show and release, for example {"serialTail":["…"],"reason":"…"}.
+ * Creates a sandbox and waits until its agent has answered and adopted it.
+ *
+ * In row the caller fills name, image ("": the default), vcpus, memory_mib, disk_mib (0: the
+ * default), timeout_s, on_lease_end, idle_s, no_env, max_cost_micros, owner_key and the JSON
+ * texts; the rest is ignored. On success the whole row is as stored. On failure nothing of the
+ * sandbox is left but its row, "deleted"; row then keeps what the caller put in, and *details
+ * (may be NULL) is NULL or an object for the caller to show and release, for example
+ * {"reason":"panic","serialTail":["…"]}.
  */
-int sandbox_create(struct sandbox_manager *m, const struct sandbox_spec *spec, char id[ID_LEN],
+int sandbox_create(struct sandbox_manager *m, struct store_sandbox *row, const char *actor,
 		   json_t **details, struct err *e);
-
-/* out is to be cleared with sandbox_info_clear() after success. */
-int sandbox_get(struct sandbox_manager *m, const char *id, struct sandbox_info *out, struct err *e);
-
-/*
- * The sandboxes of an organisation (NULL: of all), oldest first, ties by id. *out is an array of
- * *n to be released with sandbox_list_free().
- */
-int sandbox_list(struct sandbox_manager *m, const char *org, struct sandbox_info **out, size_t *n,
-		 struct err *e);
-void sandbox_list_free(struct sandbox_info *list, size_t n);
 
 /*
  * stop: orderly through the agent for timeout_ms (0: 10 000), then by force; the disk is kept.
- * Stopping a stopped one is success. start: a cold boot from its own disk; a fresh lease of its
- * timeout_ms. Starting a running one is success. details as for sandbox_create().
+ * Stopping a stopped one is success. start: a cold boot from its own disk with a fresh lease.
+ * Starting a running one is success. details as for sandbox_create().
  */
-int sandbox_stop(struct sandbox_manager *m, const char *id, const char *reason, unsigned timeout_ms,
-		 struct err *e);
-int sandbox_start(struct sandbox_manager *m, const char *id, json_t **details, struct err *e);
+int sandbox_stop(struct sandbox_manager *m, const char *id, const char *actor, const char *reason,
+		 unsigned timeout_ms, struct err *e);
+int sandbox_start(struct sandbox_manager *m, const char *id, const char *actor, json_t **details,
+		  struct err *e);
 
-/* From every state; interrupts an operation that is under way. sandbox_not_found the second time.
- */
-int sandbox_delete(struct sandbox_manager *m, const char *id, struct err *e);
+/* From every state; interrupts an operation under way. The second time: sandbox_not_found. */
+int sandbox_delete(struct sandbox_manager *m, const char *id, const char *actor, struct err *e);
 
-/* The lease ends timeout_ms from now (0: never). Only a running sandbox has a lease. */
-int sandbox_renew(struct sandbox_manager *m, const char *id, int64_t timeout_ms, struct err *e);
+/* The lease ends timeout_s from now (0: never). Only a running sandbox has a lease. */
+int sandbox_renew(struct sandbox_manager *m, const char *id, const char *actor, int64_t timeout_s,
+		  struct err *e);
 
 /*
  * A connected, blocking stream socket to the agent for one operation (proto/frame.h), owned by
@@ -190,12 +118,16 @@ int sandbox_connect(struct sandbox_manager *m, const char *id, int *fd, struct e
 int sandbox_serial(struct sandbox_manager *m, const char *id, char **text, struct err *e);
 
 /*
- * The images of this host: an array of {"name","kernelVersion","diskMiB","importedAt"…} for the
+ * What it used up to this moment, the running stretch included, from its ticks in the store and
+ * the live VMM. For a sandbox of this host that is not deleted; else use store_usage_sum().
+ */
+int sandbox_usage(struct sandbox_manager *m, const char *id, int64_t from_ms,
+		  struct store_usage *out, struct err *e);
+
+/*
+ * The images of this host: an array of {"name","kernelVersion","diskMiB","importedAt"} for the
  * caller to release.
  */
 int sandbox_images(struct sandbox_manager *m, json_t **out, struct err *e);
-
-/* Checks names for sandboxes: 1..63 of [A-Za-z0-9._-], the first a letter or digit. */
-bool sandbox_name_valid(const char *name);
 
 #endif
