@@ -43,6 +43,24 @@ static void times_are_rfc3339(void **state)
 	assert_string_equal(t, "1969-12-31T23:59:59.999Z");
 }
 
+static void rfc3339_is_read_back(void **state)
+{
+	static const char *const bad[] = { "", "2023-11-14", "2023-11-14T22:13:20",
+					   "2023-11-14T22:13:20.Z", "2023-11-14T22:13:20+01:00",
+					   "2023-11-14T22:13:20Zx" };
+	int64_t ms = 0;
+
+	(void)state;
+	assert_int_equal(clock_parse_rfc3339("2023-11-14T22:13:20.123Z", &ms), 0);
+	assert_int_equal(ms, 1700000000123);
+	assert_int_equal(clock_parse_rfc3339("2023-11-14T22:13:20Z", &ms), 0);
+	assert_int_equal(ms, 1700000000000);
+	assert_int_equal(clock_parse_rfc3339("2023-11-14T22:13:20.1234567Z", &ms), 0);
+	assert_int_equal(ms, 1700000000123);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(clock_parse_rfc3339(bad[i], &ms), -EINVAL);
+}
+
 static void ids_are_valid_and_differ(void **state)
 {
 	char a[ID_LEN], b[ID_LEN];
@@ -196,6 +214,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(buffers_grow_and_consume),
 		cmocka_unit_test(times_are_rfc3339),
+		cmocka_unit_test(rfc3339_is_read_back),
 		cmocka_unit_test(ids_are_valid_and_differ),
 		cmocka_unit_test(json_problems_come_together),
 		cmocka_unit_test(nearest_word),

@@ -1,0 +1,11 @@
+/* Every command of the program, each defined in its cmd_*.c. */
+#ifndef CLOCHE_CLI_COMMANDS_H
+#define CLOCHE_CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+extern const struct cli_command cmd_run, cmd_exec;
+extern const struct cli_command cmd_new, cmd_ls, cmd_show, cmd_stop, cmd_start, cmd_renew, cmd_rm;
+extern const struct cli_command cmd_version, cmd_completion;
+
+#endif
