@@ -73,7 +73,7 @@ struct cli {
 	struct cli_value values[CLI_OPTIONS_MAX];
 	const char **args; /* operands */
 	size_t n_args;
-	const char **command; /* takes_command: its argv, not NULL-terminated */
+	const char *const *command; /* takes_command: its argv, not NULL-terminated */
 	size_t n_command;
 	bool json; /* --json: print the API's objects */
 	struct http *http;
@@ -89,7 +89,8 @@ extern const struct cli_command *const cli_commands[];
  * Parses what follows the command's name. Failures have code "usage". Release with cli_release().
  * cli_asked_help() tells when --help was among the options (operands are then not checked).
  */
-int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv, struct err *e);
+int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, const char *const *argv,
+	      struct err *e);
 bool cli_asked_help(const struct cli *c);
 void cli_release(struct cli *c);
 

@@ -146,7 +146,7 @@ static int finish(const struct cli *c, int status, struct err *e)
 	return status;
 }
 
-static int run_command(const struct cli_command *cmd, int argc, char **argv)
+static int run_command(const struct cli_command *cmd, int argc, const char *const *argv)
 {
 	struct err e = { .code = "" };
 	struct cli c;
@@ -180,7 +180,7 @@ static int leading_options(int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
 	int lead = leading_options(argc, argv), used = 0;
-	_cleanup_free_ char **moved = calloc((size_t)argc + 1, sizeof(*moved));
+	_cleanup_free_ const char **moved = calloc((size_t)argc + 1, sizeof(*moved));
 	const struct cli_command *cmd = NULL;
 
 	if (!moved)
@@ -188,9 +188,8 @@ static int dispatch(int argc, char **argv)
 	if (lead < argc)
 		cmd = find(argc - lead, argv + lead, &used);
 	if (cmd) {
-		memcpy(moved, argv, (size_t)lead * sizeof(*moved));
-		memcpy(moved + lead, argv + lead + used,
-		       (size_t)(argc - lead - used) * sizeof(*moved));
+		for (int i = 0; i < argc - used; i++)
+			moved[i] = argv[i < lead ? i : i + used];
 		return run_command(cmd, argc - used, moved);
 	}
 	if (lead < argc && strcmp(argv[lead], "help") != 0)

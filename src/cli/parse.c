@@ -136,7 +136,7 @@ static int value_set(struct cli_value *v, const struct cli_option *o, const char
 }
 
 /* Takes the option at argv[*i] and its value, and leaves *i at the last argument used. */
-static int option_take(struct cli *c, int argc, char **argv, int *i, struct err *e)
+static int option_take(struct cli *c, int argc, const char *const *argv, int *i, struct err *e)
 {
 	const char *name = argv[*i] + (argv[*i][1] == '-' ? 2 : 1);
 	size_t len = strcspn(name, "=");
@@ -173,7 +173,8 @@ static int operands_check(const struct cli *c, struct err *e)
 	return -EINVAL;
 }
 
-int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv, struct err *e)
+int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, const char *const *argv,
+	      struct err *e)
 {
 	bool ended = false;
 
@@ -196,7 +197,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 			continue;
 		}
 		if (cmd->takes_command && (ended || c->n_args == cmd->max_args)) {
-			c->command = (const char **)(uintptr_t)(argv + i);
+			c->command = argv + i;
 			c->n_command = (size_t)(argc - i);
 			break;
 		}
