@@ -120,7 +120,7 @@ static bool record_plausible(const uint8_t *p, size_t n)
 int client_hello_parse(const uint8_t *p, size_t n, struct client_hello *out)
 {
 	uint8_t msg[4 + CLIENT_HELLO_MAX];
-	size_t have = 0, want = 4, at = 0;
+	size_t have = 0, want = 4, at = 0, declared = 0;
 
 	memset(out, 0, sizeof(*out));
 	while (have < want) {
@@ -136,6 +136,7 @@ int client_hello_parse(const uint8_t *p, size_t n, struct client_hello *out)
 		if (len == 0 || len > RECORD_MAX)
 			return -EPROTO;
 		at += 5;
+		declared += len;
 		part = len < n - at ? len : n - at;
 		if (part > sizeof(msg) - have)
 			part = sizeof(msg) - have;
@@ -150,8 +151,8 @@ int client_hello_parse(const uint8_t *p, size_t n, struct client_hello *out)
 				return -EPROTO;
 		}
 	}
-	/* A hello is alone in its records: nothing may follow it before the server spoke. */
-	if (have != want)
+	/* A hello is alone in its records, whether the rest has come yet or not. */
+	if (declared != want)
 		return -EPROTO;
 	return read_hello((struct span){ msg + 4, want - 4 }, out) < 0 ? -EPROTO : 1;
 }
