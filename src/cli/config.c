@@ -53,7 +53,8 @@ static int file_load(const char *path, struct config *out, struct err *e)
 	if (ret < 0)
 		return ret;
 	v = json_parse(b.data ? b.data : "", b.len, e);
-	explicit_bzero(b.data, b.len);
+	if (b.data)
+		explicit_bzero(b.data, b.len);
 	if (!v)
 		return err_wrap(e, "%s", path);
 	if (json_check(v, fields, ARRAY_SIZE(fields), problems))

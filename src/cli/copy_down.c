@@ -77,8 +77,8 @@ static int open_parent(int root, const char *rel, const char **name, struct err 
 	*name = slash ? slash + 1 : rel;
 	if (slash && !dir)
 		return err_errno(e, ENOMEM, "make %s", rel);
-	fd = slash ? path_open_inside(root, dir, O_RDONLY | O_DIRECTORY, 0)
-		   : fcntl(root, F_DUPFD_CLOEXEC, 0);
+	fd = dir ? path_open_inside(root, dir, O_RDONLY | O_DIRECTORY, 0)
+		 : fcntl(root, F_DUPFD_CLOEXEC, 0);
 	return fd < 0 ? err_errno(e, slash ? -fd : errno, "open the folder of %s", rel) : fd;
 }
 

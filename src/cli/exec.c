@@ -304,7 +304,7 @@ int exec_in_sandbox(struct cli *c, const char *id, const json_t *env, struct wat
 	struct session s = { .c = c, .id = id, .w = w };
 	_cleanup_json_ json_t *body = NULL;
 	_cleanup_buf_ struct buf path = { 0 };
-	struct http *h;
+	struct http *h = NULL;
 	int ret = exec_body(c, env, &body, e);
 
 	ret = ret ?: sandbox_path(&path, id, "/exec", e);

@@ -24,7 +24,7 @@
 
 #define ERROR_BODY_MAX (256u << 10)
 #define JSON_BODY_MAX (64u << 20)
-#define LINE_MAX_BYTES (16u << 20)
+#define LINE_MAX_BYTES ((size_t)16 << 20)
 #define CONNECT_TIMEOUT_S 10L
 
 struct http {
@@ -154,7 +154,7 @@ static int lines_take(struct call *c)
 		buf_consume(&c->body, len + 1);
 	}
 	if (c->body.len > LINE_MAX_BYTES)
-		return err_set(c->e, "broken", EPROTO, "the answer has a line beyond %u bytes",
+		return err_set(c->e, "broken", EPROTO, "the answer has a line beyond %zu bytes",
 			       LINE_MAX_BYTES);
 	return 0;
 }

@@ -121,7 +121,7 @@ static int unknown(int argc, char **argv)
 		return asked ? CLI_OK : CLI_USAGE;
 	} else
 		snprintf(word, sizeof(word), "%s", argv[0]);
-	for (; cli_commands[n] && n < COMMANDS_MAX; n++)
+	for (; n < COMMANDS_MAX && cli_commands[n]; n++)
 		names[n] = cli_commands[n]->name;
 	near = str_nearest(word, names, n);
 	cli_usage(&e, "there is no command \"%s\"", word);

@@ -39,7 +39,7 @@ int sandbox_pairs(const struct cli *c, const char *name, json_t **out, struct er
 static int add_pairs(const struct cli *c, const char *option, json_t *body, const char *field,
 		     struct err *e)
 {
-	json_t *map;
+	json_t *map = NULL;
 	int ret;
 
 	if (!cli_given(c, option))
@@ -110,7 +110,7 @@ int sandbox_body(const struct cli *c, json_t **out, struct err *e)
 int sandbox_create(struct cli *c, json_t **out, struct err *e)
 {
 	_cleanup_json_ json_t *body = NULL;
-	struct http *h;
+	struct http *h = NULL;
 	int ret = sandbox_body(c, &body, e);
 
 	if (ret == 0)
@@ -141,7 +141,7 @@ int sandbox_call_on(struct http *h, const char *method, const char *id, const ch
 int sandbox_call(struct cli *c, const char *method, const char *id, const char *tail,
 		 const json_t *body, json_t **out, struct err *e)
 {
-	struct http *h;
+	struct http *h = NULL;
 	int ret = cli_http(c, &h, e);
 
 	return ret ?: sandbox_call_on(h, method, id, tail, body, out, e);
