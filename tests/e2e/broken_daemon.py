@@ -67,7 +67,7 @@ class BrokenDaemon:
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def wait_for(self, method, path, seconds=20):
         """Waits until such a request came and returns its body."""
