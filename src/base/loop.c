@@ -1,6 +1,7 @@
 /*
- * One epoll set. A source is a node in a list; removal marks it dead and the memory goes at the
- * end of the round, because events already fetched in the same round may still name it.
+ * One epoll set. A source is a node in a list; removal moves it to the list of the dead, and the
+ * memory goes at the end of the round, because events already fetched in the same round may still
+ * name it.
  */
 #include "base/loop.h"
 
@@ -20,7 +21,7 @@
 
 struct loop_source {
 	struct loop *loop;
-	struct loop_source *next;
+	struct loop_source *next, **link; /* *link is this source */
 	int fd;
 	bool is_timer;
 	bool dead;
@@ -33,8 +34,7 @@ struct loop {
 	int epfd;
 	int wakefd;
 	bool stop;
-	bool any_dead;
-	struct loop_source *sources;
+	struct loop_source *sources, *dead;
 	loop_fn wake_fn;
 	void *wake_ctx;
 };
@@ -82,19 +82,34 @@ static void source_free(struct loop_source *s)
 	free(s);
 }
 
-void loop_free(struct loop *l)
+static void sources_free(struct loop_source **list)
 {
-	struct loop_source *s, *next;
+	while (*list) {
+		struct loop_source *s = *list;
 
-	if (!l)
-		return;
-	for (s = l->sources; s; s = next) {
-		next = s->next;
+		*list = s->next;
 		source_free(s);
 	}
+}
+
+void loop_free(struct loop *l)
+{
+	if (!l)
+		return;
+	sources_free(&l->sources);
+	sources_free(&l->dead);
 	close_fd(&l->epfd);
 	close_fd(&l->wakefd);
 	free(l);
+}
+
+static void source_link(struct loop_source **list, struct loop_source *s)
+{
+	s->next = *list;
+	s->link = list;
+	if (s->next)
+		s->next->link = &s->next;
+	*list = s;
 }
 
 int loop_add_fd(struct loop *l, int fd, uint32_t events, loop_fd_fn fn, void *ctx,
@@ -115,8 +130,7 @@ int loop_add_fd(struct loop *l, int fd, uint32_t events, loop_fd_fn fn, void *ct
 		free(s);
 		return r;
 	}
-	s->next = l->sources;
-	l->sources = s;
+	source_link(&l->sources, s);
 	*out = s;
 	return 0;
 }
@@ -161,24 +175,10 @@ void loop_remove(struct loop_source *s)
 		return;
 	epoll_ctl(s->loop->epfd, EPOLL_CTL_DEL, s->fd, NULL);
 	s->dead = true;
-	s->loop->any_dead = true;
-}
-
-static void loop_reap(struct loop *l)
-{
-	struct loop_source **p = &l->sources;
-
-	while (*p) {
-		struct loop_source *s = *p;
-
-		if (!s->dead) {
-			p = &s->next;
-			continue;
-		}
-		*p = s->next;
-		source_free(s);
-	}
-	l->any_dead = false;
+	*s->link = s->next;
+	if (s->next)
+		s->next->link = s->link;
+	source_link(&s->loop->dead, s);
 }
 
 static void source_fire(struct loop_source *s, uint32_t events)
@@ -209,8 +209,7 @@ int loop_run(struct loop *l, struct err *e)
 			if (!s->dead)
 				source_fire(s, ev[i].events);
 		}
-		if (l->any_dead)
-			loop_reap(l);
+		sources_free(&l->dead);
 	}
 	return 0;
 }

@@ -19,6 +19,7 @@
 #include "base/loop.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "base/timers.h"
 
 static void buffers_grow_and_consume(void **state)
 {
@@ -45,8 +46,11 @@ static void times_are_rfc3339(void **state)
 
 static void rfc3339_is_read_back(void **state)
 {
-	static const char *const bad[] = { "", "2023-11-14", "2023-11-14T22:13:20",
-					   "2023-11-14T22:13:20.Z", "2023-11-14T22:13:20+01:00",
+	static const char *const bad[] = { "",
+					   "2023-11-14",
+					   "2023-11-14T22:13:20",
+					   "2023-11-14T22:13:20.Z",
+					   "2023-11-14T22:13:20+01:00",
 					   "2023-11-14T22:13:20Zx" };
 	int64_t ms = 0;
 
@@ -209,6 +213,47 @@ static void loop_runs_timers_fds_and_wakes(void **state)
 	close(p[1]);
 }
 
+struct many_timers {
+	struct loop *loop;
+	struct timers *timers;
+	struct timer t[300];
+	uint64_t last; /* deadline of the one that fired before */
+	int fired;
+};
+
+static struct many_timers many;
+
+static void many_fire(void *ctx)
+{
+	struct timer *t = ctx;
+
+	assert_true(t->at >= many.last && t->at <= clock_mono_ns());
+	assert_true((t - many.t) % 3 != 0); /* those were cancelled */
+	many.last = t->at;
+	if (++many.fired == 200)
+		loop_stop(many.loop);
+}
+
+static void timers_fire_in_order(void **state)
+{
+	uint64_t now = clock_mono_ns();
+
+	(void)state;
+	assert_int_equal(loop_new(&many.loop, NULL), 0);
+	assert_int_equal(timers_new(many.loop, &many.timers, NULL), 0);
+	for (uint64_t i = 0; i < 300; i++) /* 7919 is prime: every deadline once, shuffled */
+		assert_int_equal(timer_set(many.timers, &many.t[i],
+					   now + i * 7919 % 300 * (NSEC_PER_MSEC / 20), many_fire,
+					   &many.t[i]),
+				 0);
+	for (size_t i = 0; i < 300; i += 3)
+		timer_cancel(many.timers, &many.t[i]);
+	assert_int_equal(loop_run(many.loop, NULL), 0);
+	assert_int_equal(many.fired, 200);
+	timers_free(many.timers);
+	loop_free(many.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +266,7 @@ int main(void)
 		cmocka_unit_test(programs_report_their_end),
 		cmocka_unit_test(descriptors_travel),
 		cmocka_unit_test(loop_runs_timers_fds_and_wakes),
+		cmocka_unit_test(timers_fire_in_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
