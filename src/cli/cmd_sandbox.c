@@ -174,6 +174,30 @@ static int show_run(struct cli *c, struct err *e)
 	return ret;
 }
 
+/* The console's text, line by line: it is the guest's, so nothing of it is sent raw. */
+static int logs_run(struct cli *c, struct err *e)
+{
+	_cleanup_json_ json_t *v = NULL;
+	_cleanup_free_ char *text = NULL;
+	char *line, *rest;
+	int ret = sandbox_call(c, "GET", c->args[0], "/console", NULL, &v, e);
+
+	if (ret < 0)
+		return ret;
+	if (c->json)
+		return cli_print_json(v, e);
+	text = strdup(json_get_str(v, "text", ""));
+	if (!text)
+		return err_errno(e, ENOMEM, "print the console");
+	rest = text;
+	while ((line = strsep(&rest, "\n")) && (rest || *line)) {
+		line[strcspn(line, "\r")] = '\0';
+		term_print(stdout, line);
+		putchar('\n');
+	}
+	return 0;
+}
+
 /*
  * The same call on each operand. All are tried; each failure is told at once except the last,
  * which is returned.
@@ -265,6 +289,15 @@ const struct cli_command cmd_show = {
 	.min_args = 1,
 	.max_args = 1,
 	.run = show_run,
+};
+
+const struct cli_command cmd_logs = {
+	.name = "logs",
+	.summary = "Show the last output of a sandbox's console: its kernel and agent",
+	.usage = "ID",
+	.min_args = 1,
+	.max_args = 1,
+	.run = logs_run,
 };
 
 const struct cli_command cmd_stop = {

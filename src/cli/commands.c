@@ -11,6 +11,7 @@ const struct cli_command *const cli_commands[] = {
 	&cmd_show,
 	&cmd_exec,
 	&cmd_cp,
+	&cmd_logs,
 	&cmd_stop,
 	&cmd_start,
 	&cmd_renew,

@@ -5,7 +5,8 @@
 #include "cli/cli.h"
 
 extern const struct cli_command cmd_run, cmd_exec;
-extern const struct cli_command cmd_new, cmd_ls, cmd_show, cmd_stop, cmd_start, cmd_renew, cmd_rm;
+extern const struct cli_command cmd_new, cmd_ls, cmd_show, cmd_logs, cmd_stop, cmd_start, cmd_renew,
+	cmd_rm;
 extern const struct cli_command cmd_cp;
 extern const struct cli_command cmd_version, cmd_completion;
 

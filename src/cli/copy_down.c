@@ -58,7 +58,7 @@ static int fetch(struct copy *c, const char *remote, mode_t mode, int dirfd, con
 	if (fd < 0)
 		return err_errno(e, -fd, "make %s", name);
 	ret = download(c, remote, fd, e);
-	if (ret == 0 && fchmod(fd, mode & 0777) < 0)
+	if (ret == 0 && fchmod(fd, mode) < 0)
 		ret = err_errno(e, errno, "set the mode of %s", name);
 	if (ret == 0 && renameat(dirfd, temp, dirfd, name) < 0)
 		ret = err_errno(e, errno, "make %s", name);
@@ -82,11 +82,24 @@ static int open_parent(int root, const char *rel, const char **name, struct err 
 	return fd < 0 ? err_errno(e, slash ? -fd : errno, "open the folder of %s", rel) : fd;
 }
 
+/* The permission bits of {"mode":"0644"}; the set-id and sticky bits are not taken over. */
+static mode_t mode_of(const json_t *st)
+{
+	const char *text = json_get_str(st, "mode", "");
+	mode_t mode = 0;
+
+	if (!*text || text[strspn(text, "01234567")] || strlen(text) > 6)
+		return 0644;
+	for (; *text; text++)
+		mode = mode << 3 | (mode_t)(*text - '0');
+	return mode & 0777;
+}
+
 static int copy_entry(struct copy *c, int root, const char *rel, const char *remote,
 		      const json_t *st, struct err *e)
 {
 	const char *type = json_get_str(st, "type", ""), *name;
-	mode_t mode = (mode_t)json_get_int(st, "mode", 0644);
+	mode_t mode = mode_of(st);
 	_cleanup_close_ int dir = -1;
 
 	if (!path_is_inside(rel)) {
@@ -107,7 +120,7 @@ static int copy_entry(struct copy *c, int root, const char *rel, const char *rem
 		return dir;
 	if (strcmp(type, "file") == 0)
 		return fetch(c, remote, mode, dir, name, e);
-	if (mkdirat(dir, name, (mode & 0777) | 0700) < 0 && errno != EEXIST)
+	if (mkdirat(dir, name, mode | 0700) < 0 && errno != EEXIST)
 		return err_errno(e, errno, "make the folder %s", rel);
 	return 0;
 }
@@ -198,7 +211,7 @@ static int copy_file(struct copy *c, const char *remote, const json_t *st, const
 	dir = open(*parent ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_errno(e, errno, "open the folder of %s", local);
-	return fetch(c, remote, (mode_t)json_get_int(st, "mode", 0644), dir, name, e);
+	return fetch(c, remote, mode_of(st), dir, name, e);
 }
 
 int copy_down(struct copy *c, const char *remote, const char *local, struct err *e)

@@ -18,22 +18,33 @@
 
 #define COMMANDS_MAX 128
 
-/* "field: problem" for each problem that the API reported about a request. */
-static void print_problems(const json_t *error)
+/* What the API takes a field for that it does not know; its message has named the fields. */
+static void print_hints(const json_t *error)
 {
-	const json_t *p, *list = json_object_get(json_object_get(error, "details"), "problems");
+	const json_t *p, *list = json_object_get(json_object_get(error, "details"), "fields");
 	size_t i;
 
 	json_array_foreach (list, i, p) {
+		if (!json_get_str(p, "hint", NULL))
+			continue;
 		fputs("  ", stderr);
 		term_print(stderr, json_get_str(p, "field", ""));
-		fputs(": ", stderr);
-		term_print(stderr, json_get_str(p, "problem", ""));
-		if (json_get_str(p, "hint", NULL)) {
-			fputs(" (did you mean ", stderr);
-			term_print(stderr, json_get_str(p, "hint", ""));
-			fputs("?)", stderr);
-		}
+		fputs(": did you mean ", stderr);
+		term_print(stderr, json_get_str(p, "hint", ""));
+		fputs("?\n", stderr);
+	}
+}
+
+/* The guest's last words, when a sandbox did not start. */
+static void print_serial_tail(const json_t *error)
+{
+	const json_t *line,
+		*tail = json_object_get(json_object_get(error, "details"), "serialTail");
+	size_t i;
+
+	json_array_foreach (tail, i, line) {
+		fputs("  | ", stderr);
+		term_print(stderr, json_is_string(line) ? json_string_value(line) : "");
 		fputc('\n', stderr);
 	}
 }
@@ -62,7 +73,9 @@ static void print_error(const struct cli *c, const struct err *e)
 	term_print(stderr, e->msg);
 	fputc('\n', stderr);
 	if (f && f->error)
-		print_problems(f->error);
+		print_hints(f->error);
+	if (f && f->error)
+		print_serial_tail(f->error);
 	if (e->fix[0]) {
 		fputs("  ", stderr);
 		term_print(stderr, e->fix);

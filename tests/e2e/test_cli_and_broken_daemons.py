@@ -187,19 +187,29 @@ def test_run_deletes_when_its_output_is_cut(daemon):
 def test_fault_46_a_refusal_names_fields_fix_and_request(daemon):
     def refuse(h):
         h.json(400, {"error": {
-            "code": "invalid_request", "message": "2 fields are wrong", "fix": "Correct them.",
-            "details": {"problems": [{"field": "vcpu", "problem": "is not a known field", "hint": "vcpus"},
+            "code": "validation_failed", "message": "vcpu is not a known field; image must be a string",
+            "fix": "Correct them.",
+            "details": {"fields": [{"field": "vcpu", "problem": "is not a known field", "hint": "vcpus"},
                                      {"field": "image", "problem": "must be a string"}]},
             "retryable": False, "requestId": "req_7"}})
     d = daemon({("POST", "/v1/sandboxes"): refuse})
     r = cloche(d, "new")
     assert (r.returncode, r.stdout) == (125, b"")
     text = r.stderr.decode()
-    for piece in ("2 fields are wrong", "vcpu: is not a known field (did you mean vcpus?)",
-                  "image: must be a string", "Correct them.", "invalid_request", "req_7"):
+    for piece in ("vcpu is not a known field; image must be a string", "vcpu: did you mean vcpus?",
+                  "Correct them.", "validation_failed", "req_7"):
         assert piece in text
     r = cloche(d, "new", "--json")
-    assert json.loads(r.stderr)["error"]["code"] == "invalid_request"
+    assert json.loads(r.stderr)["error"]["code"] == "validation_failed"
+
+
+def test_a_guest_that_does_not_boot_shows_its_last_words(daemon):
+    def fail(h):
+        h.json(500, {"error": {"code": "boot_failed", "message": "the guest ended", "fix": "Read it.",
+                               "details": {"serialTail": ["Kernel panic\x1b[2J", "end"]}, "requestId": "r"}})
+    r = cloche(daemon({("POST", "/v1/sandboxes"): fail}), "new")
+    assert r.returncode == 125
+    assert "  | Kernel panic\\x1b[2J\n  | end\n" in r.stderr.decode()
 
 
 def test_a_refusal_that_is_no_error_object(daemon):
@@ -244,7 +254,7 @@ def test_ls_reads_every_page(daemon):
 
 def stat_route(name, kind):
     return {("GET", "/v1/sandboxes/s/files/stat"):
-            lambda h: h.json(200, {"path": name, "type": kind, "mode": 0o644, "size": 4})}
+            lambda h: h.json(200, {"path": name, "type": kind, "mode": "0644", "size": 4})}
 
 
 def file_route(h):
@@ -267,7 +277,7 @@ def test_fault_42_a_download_stays_in_its_folder(daemon, tmp_path):
                ("/d/link", "symlink"), ("/d/victim", "file"), ("/d/fifo", "fifo")]
 
     def listing(h):
-        h.json(200, {"data": [{"path": p, "type": t, "mode": 0o4755, "size": 4} for p, t in entries],
+        h.json(200, {"data": [{"path": p, "type": t, "mode": "4755", "size": 4} for p, t in entries],
                      "truncated": False})
     routes = {**stat_route("/d", "directory"), ("GET", "/v1/sandboxes/s/files/list"): listing,
               ("GET", "/v1/sandboxes/s/files"): file_route}
