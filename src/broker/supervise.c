@@ -1,8 +1,7 @@
 /*
  * One thread, one event loop: the child's requests, the child's end (a pidfd), signals (a
  * signalfd) and one timer, which means "start the child again" while we run and "kill it" while
- * we stop. The listening socket is ours and outlives a child, so that clients that come while a
- * child is restarted wait instead of being refused.
+ * we stop.
  */
 #include "broker/supervise.h"
 
@@ -46,12 +45,11 @@ _Noreturn static void child(const struct supervise_config *c, int sock, pid_t pa
 {
 	extern char **environ;
 	sigset_t none;
-	int s = fcntl(sock, F_DUPFD_CLOEXEC, 10), l = fcntl(c->listen_fd, F_DUPFD_CLOEXEC, 10),
-	    x = fcntl(c->exe, F_DUPFD_CLOEXEC, 10);
+	int s = fcntl(sock, F_DUPFD_CLOEXEC, 10), x = fcntl(c->exe, F_DUPFD_CLOEXEC, 10);
 
 	sigemptyset(&none);
-	if (s < 0 || l < 0 || x < 0 || dup2(s, SUPERVISE_BROKER_FD) < 0 ||
-	    dup2(l, SUPERVISE_LISTEN_FD) < 0 || close_range(5, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+	if (s < 0 || x < 0 || dup2(s, SUPERVISE_BROKER_FD) < 0 ||
+	    close_range(SUPERVISE_BROKER_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		goto fail;
 	for (int cap = 0; cap < 64; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap) < 0 && errno != EINVAL)

@@ -11,14 +11,12 @@ struct broker_server;
 struct err;
 
 #define SUPERVISE_BROKER_FD 3 /* what the child finds */
-#define SUPERVISE_LISTEN_FD 4
 #define SUPERVISE_EXIT_FATAL 78 /* the child's exit status when starting it again is no use */
 
 struct supervise_config {
 	struct broker_server *server;
 	char *const *argv; /* of the child */
 	int exe;	   /* the program it runs, opened */
-	int listen_fd;	   /* the API's listening socket, passed on to each child */
 	uid_t uid;
 	gid_t gid;
 };
