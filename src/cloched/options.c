@@ -27,20 +27,20 @@ struct option_def {
 };
 
 #define AT(field) offsetof(struct options, field)
-#define OPTION_TEXT(name, field, absent, what)             \
-	{                                                  \
+#define OPTION_TEXT(name, field, absent, what)               \
+	{                                                    \
 		name, TEXT, AT(field), 0, absent, 0, 0, what \
 	}
-#define OPTION_NUMBER(name, field, absent, min, max, what)       \
-	{                                                        \
+#define OPTION_NUMBER(name, field, absent, min, max, what)         \
+	{                                                          \
 		name, NUMBER, AT(field), 0, absent, min, max, what \
 	}
-#define OPTION_FLAG(name, field, what)                   \
-	{                                                \
+#define OPTION_FLAG(name, field, what)                     \
+	{                                                  \
 		name, FLAG, AT(field), 0, NULL, 0, 0, what \
 	}
-#define OPTION_LIST(name, field, what)                                           \
-	{                                                                        \
+#define OPTION_LIST(name, field, what)                                                  \
+	{                                                                               \
 		name, LIST, AT(field), AT(field##_n), NULL, 0, OPTIONS_IMPORT_MAX, what \
 	}
 

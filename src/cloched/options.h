@@ -16,7 +16,7 @@ struct err;
 
 struct options {
 	char *state_dir, *run_dir, *libexec_dir, *config, *host;
-	char *listen; /* ADDRESS:PORT, as given */
+	char *listen;  /* ADDRESS:PORT, as given */
 	char *address; /* taken from listen */
 	int64_t port;
 	char *import_dirs[OPTIONS_IMPORT_MAX];

@@ -73,7 +73,7 @@ static char **child_argv(char **argv)
 	if (!out)
 		return NULL;
 	memcpy(out, argv, n * sizeof(*out));
-	out[n] = (char *)(uintptr_t)"--api-child";
+	out[n] = (char *)(uintptr_t) "--api-child";
 	return out;
 }
 
@@ -83,11 +83,9 @@ static int serve(const struct options *o, const struct vmms_config *c, char **ar
 	_cleanup_free_ char **args = child_argv(argv);
 	_cleanup_(vmms_close) struct vmms vmms = { .exe = -1 };
 	struct broker_server server = { .vmms = &vmms, .kvm_path = o->kvm };
-	const struct supervise_config sc = { .server = &server,
-					     .argv = args,
-					     .exe = exe,
-					     .uid = c->api_uid,
-					     .gid = c->api_gid };
+	const struct supervise_config sc = {
+		.server = &server, .argv = args, .exe = exe, .uid = c->api_uid, .gid = c->api_gid
+	};
 	int r;
 
 	if (exe < 0 || !args)
