@@ -195,6 +195,11 @@ static int take_buffered(struct agent_conn *c, struct frame *f, struct err *e)
 	return f->type == FRAME_ERROR ? fail_agent(c, f, e) : 1;
 }
 
+short agent_poll_events(const struct agent_conn *c)
+{
+	return (short)(POLLIN | (c->out_at < c->out.len ? POLLOUT : 0));
+}
+
 /* One wait for the socket: 0 at the deadline, else 1. */
 static int wait_socket(struct agent_conn *c, bool reading, uint64_t deadline, struct err *e)
 {

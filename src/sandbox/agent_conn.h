@@ -40,6 +40,8 @@ CLEANUP_DEFINE(struct agent_conn *, cleanup_agent_conn, agent_free)
 /* The socket, to poll beside others. Before polling it call agent_next() with timeout 0: frames
  * may be buffered already. */
 int agent_fd(const struct agent_conn *c);
+/* The events to poll for: POLLIN, and POLLOUT while something waits to be sent. */
+short agent_poll_events(const struct agent_conn *c);
 
 /* Waits for the REPLY. The caller owns *reply (pass NULL to drop it). */
 int agent_reply(struct agent_conn *c, json_t **reply, int timeout_ms, struct err *e);

@@ -147,6 +147,32 @@ int store_key_revoke(struct store *s, const char *id, struct err *e)
 	return r;
 }
 
+int store_key_list(struct store *s, struct store_key **out, size_t *n, struct err *e)
+{
+	static const char sql[] = "SELECT id, name, role, created_ms, last_used_ms FROM keys "
+				  "WHERE revoked_ms = 0 ORDER BY seq";
+	_cleanup_free_ struct store_key *keys = NULL;
+	size_t used = 0;
+	STORE_LOCKED(s);
+	_cleanup_stmt_ sqlite3_stmt *stmt = store_query(s, e, sql, "");
+	int r = stmt ? 1 : -EIO;
+
+	while (r == 1 && (r = store_step(s, stmt, e)) == 1) {
+		struct store_key *more = reallocarray(keys, used + 1, sizeof(*keys));
+
+		if (!more)
+			return err_set(e, "store_failed", ENOMEM, "out of memory");
+		keys = more;
+		if (read_key(stmt, &keys[used++], e))
+			return -EIO;
+	}
+	if (r < 0)
+		return r;
+	*out = steal_ptr(keys);
+	*n = used;
+	return 0;
+}
+
 int store_key_count(struct store *s, int64_t *live, struct err *e)
 {
 	static const char sql[] = "SELECT count(*) FROM keys WHERE revoked_ms = 0";

@@ -182,6 +182,8 @@ int store_key_find(struct store *s, const char *secret, struct store_key *out, s
 
 /* "key_not_found". A revoked key fails from the next store_key_find() on. */
 int store_key_revoke(struct store *s, const char *id, struct err *e);
+/* The keys that are valid, oldest first; *out is freed with free(). */
+int store_key_list(struct store *s, struct store_key **out, size_t *n, struct err *e);
 int store_key_count(struct store *s, int64_t *live, struct err *e);
 
 /* ---- idempotency ---- */
