@@ -20,10 +20,13 @@ struct virtio_mmio;
 #define VIRTIO_BLK_SERIAL_LEN 20
 #define VIRTIO_BLK_WORKERS_MAX 8
 
-struct virtio_blk_config {
+struct virtio_blk_setup {
 	struct blk_backend *backend;	    /* stays the caller's, outlives the device */
 	char serial[VIRTIO_BLK_SERIAL_LEN]; /* answers GET_ID; NUL-padded */
 	unsigned workers;		    /* threads, 0 means 1; at most VIRTIO_BLK_WORKERS_MAX */
+	/* Each worker's first call, for its seccomp filter; NULL for none. Returns 0 to go on. */
+	int (*worker_begin)(void *ctx);
+	void *ctx;
 };
 
 struct virtio_blk_stats {
@@ -34,7 +37,7 @@ struct virtio_blk_stats {
 	bool no_space;	    /* a write failed for lack of space since the flag was last taken */
 };
 
-int virtio_blk_new(struct guest_mem *mem, const struct virtio_blk_config *config,
+int virtio_blk_new(struct guest_mem *mem, const struct virtio_blk_setup *setup,
 		   struct virtio_blk **out, struct err *e);
 void virtio_blk_free(struct virtio_blk *b); /* NULL-safe; stops the worker */
 CLEANUP_DEFINE(struct virtio_blk *, cleanup_virtio_blk, virtio_blk_free)

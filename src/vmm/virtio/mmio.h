@@ -28,8 +28,10 @@ struct err;
 struct loop;
 struct virtio_mmio;
 
-#define VIRTIO_MMIO_SIZE 0x200u		/* bytes of address space a device answers */
-#define VIRTIO_MMIO_QUEUE_NOTIFY 0x050u /* register offset for KVM_IOEVENTFD */
+#define VIRTIO_MMIO_SIZE 0x200 /* bytes of address space a device answers */
+
+/* Register offset for KVM_IOEVENTFD; spelled as in <linux/virtio_mmio.h>. */
+#define VIRTIO_MMIO_QUEUE_NOTIFY 0x050
 
 /* Reads or writes len bytes at a register offset. Odd sizes and offsets read as 0. Any thread. */
 void virtio_mmio_read(struct virtio_mmio *v, uint64_t offset, void *data, size_t len);
