@@ -342,11 +342,12 @@ static void set_high(uint64_t *p, uint32_t val)
 
 static void write_queue(struct virtio_mmio *v, uint64_t offset, uint32_t val)
 {
-	struct virtq *q = &v->queues[v->queue_sel];
+	struct virtq *q;
 	bool set_up = (v->status & S_FEATURES_OK) && !(v->status & S_DRIVER_OK);
 
 	if (v->queue_sel >= v->spec.nqueues)
 		return;
+	q = &v->queues[v->queue_sel];
 	if (offset == VIRTIO_MMIO_QUEUE_READY) {
 		if (set_up || ((v->status & S_DRIVER_OK) && val == 0))
 			write_queue_ready(v, q, val);
@@ -404,10 +405,11 @@ static void write_register(struct virtio_mmio *v, uint64_t offset, uint32_t val)
 
 static uint32_t read_queue(const struct virtio_mmio *v, uint64_t offset)
 {
-	const struct virtq *q = &v->queues[v->queue_sel];
+	const struct virtq *q;
 
 	if (v->queue_sel >= v->spec.nqueues)
 		return 0;
+	q = &v->queues[v->queue_sel];
 	return offset == VIRTIO_MMIO_QUEUE_READY ? q->ready : q->size_max;
 }
 

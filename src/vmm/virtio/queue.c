@@ -188,7 +188,7 @@ bool virtq_publish(struct virtq *q)
 		return false;
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
 	q->published = q->next_used;
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__sync_synchronize();
 	if (q->event_idx)
 		return vring_need_event(load_relaxed(used_event(q)), q->next_used, old);
 	return !(load_relaxed(&q->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
@@ -207,7 +207,7 @@ bool virtq_want_kick(struct virtq *q, bool want)
 	}
 	if (!want)
 		return false;
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__sync_synchronize();
 	return virtq_has_more(q);
 }
 
