@@ -38,8 +38,8 @@ struct agent {
 	pid_t helpers[AGENT_HELPERS_MAX];
 	unsigned n_helpers;
 	struct loop_source *stop_timer;
-	bool stop_killed;
-	uint8_t scratch[AGENT_SCRATCH]; /* for one read, within one call */
+	enum { STOP_TERM, STOP_KILL, STOP_DRAIN } stop_phase; /* while stopping */
+	uint8_t scratch[AGENT_SCRATCH];			      /* for one read, within one call */
 };
 
 /* Fills e with the protocol's code for errnum and returns -errnum. */

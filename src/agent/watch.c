@@ -45,6 +45,8 @@ static void release(struct watcher *w)
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
+	if (w->p->a->stopping)
+		loop_wake(w->p->a->loop); /* the last one may be what it waits for */
 	free(w);
 }
 

@@ -42,6 +42,7 @@ struct run {
 	struct agent_exit exit;
 	char id[64];
 	uint64_t dropped;
+	uint64_t next[2]; /* offset after the last piece of stdout, stderr */
 };
 
 /* Follows a stream to its EXIT; input is given when not NULL. */
