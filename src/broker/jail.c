@@ -185,6 +185,8 @@ static int set_limits(const struct jail_spec *s)
 
 static int drop_privileges(const struct jail_spec *s)
 {
+	if (s->keep_user)
+		return 0;
 	for (int cap = 0; cap < 64; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap) < 0 && errno != EINVAL)
 			return -errno;

@@ -39,6 +39,7 @@ struct jail_spec {
 	int log;	   /* becomes 2 */
 	int listen;	   /* becomes 3 */
 	const char *argv0; /* what ps shows */
+	bool keep_user;	   /* development: stay root */
 };
 
 /* Why jail_exec() failed, as it is written to the report descriptor. */

@@ -184,6 +184,7 @@ _Noreturn static void child(const struct vmms *v, const struct vmm *vm, struct s
 		.log = vm->log,
 		.listen = s->listen,
 		.argv0 = argv0,
+		.keep_user = v->config->unjailed,
 	};
 
 	snprintf(argv0, sizeof(argv0), "cloche-vmm:%s", vm->id);

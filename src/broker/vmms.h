@@ -24,6 +24,7 @@ struct vmms_config {
 	gid_t api_gid;
 	unsigned memory_overhead_mib; /* what a VMM may use beyond its guest's memory */
 	unsigned pids_extra;	      /* threads and processes beyond its vCPUs */
+	bool unjailed;		      /* development: VMMs stay root */
 	struct cgroup cgroup;
 	struct jail jail;
 };

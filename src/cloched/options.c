@@ -76,7 +76,7 @@ static const struct option_def defs[] = {
 	OPTION_FLAG("version", version, "the version"),
 	OPTION_TEXT("vmm", vmm, NULL, "FILE (development): another VMM program"),
 	OPTION_TEXT("kvm", kvm, "/dev/kvm", "FILE (development): another KVM device"),
-	OPTION_FLAG("no-jail", no_jail, "(development builds): leave the VMM its file system"),
+	OPTION_FLAG("no-jail", no_jail, "(development builds): VMMs stay root and see the host's files"),
 	OPTION_FLAG("api-child", api_child, NULL),
 };
 

@@ -57,7 +57,7 @@ static int check_jail(const struct options *o, struct err *e)
 		err_fix(e, "Build with -Ddev=true, or with sanitizers, for development.");
 		return r;
 	}
-	log_warn("--no-jail: VMMs see this host's file system. For development only.");
+	log_warn("--no-jail: VMMs run as root and see this host's files. For development only.");
 	return 0;
 }
 
@@ -105,6 +105,7 @@ static int run(const struct options *o, char **argv, struct err *e)
 		.uid_first = (uid_t)o->uid_first,
 		.uid_count = (unsigned)o->uid_count,
 		.memory_overhead_mib = (unsigned)o->memory_overhead_mib,
+		.unjailed = o->no_jail,
 		.pids_extra = o->no_jail ? PIDS_EXTRA_UNJAILED : PIDS_EXTRA,
 	};
 	int r = check_jail(o, e);
