@@ -82,13 +82,15 @@ static void vmm_drop(struct vmms *v, struct vmm *vm)
 static int pick_uid(const struct vmms *v, uid_t *out, struct err *e)
 {
 	for (unsigned i = 0; i < v->config->uid_count; i++) {
+		uid_t uid = v->config->uid_first + i;
 		const struct vmm *vm = v->first;
 
-		*out = v->config->uid_first + i;
-		while (vm && vm->uid != *out)
+		while (vm && vm->uid != uid)
 			vm = vm->next;
-		if (!vm)
+		if (!vm) {
+			*out = uid;
 			return 0;
+		}
 	}
 	return err_set(e, "vmm_limit", EAGAIN, "all %u user ids for sandboxes are in use",
 		       v->config->uid_count);

@@ -307,6 +307,18 @@ static int boot(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, stru
 	return r < 0 ? r : boot_adopt(m, s, e);
 }
 
+/* The lines that a VMM wrote to its log may say more than the guest's console. */
+static void log_vmm_words(const struct sandbox *s)
+{
+	_cleanup_free_ char *text = guest_log(s);
+	char *save = NULL;
+
+	if (!text)
+		return;
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		log_event(LOG_WARN, "the VMM said", "sandbox", s->row.id, "line", line, NULL);
+}
+
 int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_t **details,
 	       struct err *e)
 {
@@ -320,6 +332,7 @@ int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_
 	if (r < 0) {
 		if (details && wait >= 0)
 			*details = explain(m, s, wait);
+		log_vmm_words(s);
 		guest_end(m, s, NULL);
 		return r;
 	}

@@ -50,24 +50,33 @@ char *guest_serial(struct sandbox_manager *m, const char *id)
 	return text ? strdup(text) : NULL;
 }
 
+char *guest_log(const struct sandbox *s)
+{
+	char *text = malloc(BROKER_LOG_BYTES + 1);
+	ssize_t n;
+
+	if (s->guest.log < 0 || !text) {
+		free(text);
+		return NULL;
+	}
+	n = pread(s->guest.log, text, BROKER_LOG_BYTES, 0);
+	text[n > 0 ? n : 0] = '\0';
+	return text;
+}
+
 /* What the VMM wrote to its stderr, if anything, goes beside the disk. */
 static void keep_log(struct sandbox_manager *m, const struct sandbox *s)
 {
-	_cleanup_free_ char *text = malloc(BROKER_LOG_BYTES);
+	_cleanup_free_ char *text = guest_log(s);
 	char path[PATH_MAX];
 	struct err e;
-	ssize_t n;
 	int r;
 
-	if (s->guest.log < 0 || !text)
-		return;
-	n = pread(s->guest.log, text, BROKER_LOG_BYTES, 0);
-	n = n > 0 ? (ssize_t)strnlen(text, (size_t)n) : 0;
-	if (n == 0)
+	if (!text || !text[0])
 		return;
 	r = manager_path(m, s->row.id, "vmm.log", path, sizeof(path), &e);
 	if (r == 0)
-		r = fd_write_file_atomic(path, text, (size_t)n, 0600, &e);
+		r = fd_write_file_atomic(path, text, strlen(text), 0600, &e);
 	if (r < 0 && e.errnum != ENOENT)
 		log_err(LOG_WARN, &e, "keep the log of a VMM");
 }

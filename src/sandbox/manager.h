@@ -143,6 +143,9 @@ bool guest_wait_end(const struct guest *g, int timeout_ms);
  */
 void guest_end(struct sandbox_manager *m, struct sandbox *s, bool *oom);
 
+/* What the VMM wrote to its stderr so far, to be freed; NULL when that is lost. */
+char *guest_log(const struct sandbox *s);
+
 /* The serial console's last bytes, to be freed; NULL when there are none. */
 char *guest_serial(struct sandbox_manager *m, const char *id);
 

@@ -22,14 +22,18 @@
 
 struct found {
 	struct broker_vmm_row *vmms;
+	bool *claimed; /* by a row */
 	size_t n;
 };
 
-static struct broker_vmm_row *vmm_of(const struct found *f, const char *id)
+/* The VMM of a row, which thereby is no stranger. */
+static const struct broker_vmm_row *claim(const struct found *f, const char *id)
 {
 	for (size_t i = 0; i < f->n; i++)
-		if (strcmp(f->vmms[i].id, id) == 0)
+		if (strcmp(f->vmms[i].id, id) == 0) {
+			f->claimed[i] = true;
 			return &f->vmms[i];
+		}
 	return NULL;
 }
 
@@ -125,7 +129,7 @@ static void drop_half_made(struct sandbox_manager *m, struct sandbox *s,
 
 static void take_over(struct sandbox_manager *m, struct sandbox *s, const struct found *f)
 {
-	const struct broker_vmm_row *vmm = vmm_of(f, s->row.id);
+	const struct broker_vmm_row *vmm = claim(f, s->row.id);
 	struct err e;
 
 	if (s->row.state == SANDBOX_CREATING) {
@@ -178,14 +182,11 @@ static int take_over_rows(struct sandbox_manager *m, const struct found *f, stru
 static void drop_strangers(struct sandbox_manager *m, const struct found *f)
 {
 	for (size_t i = 0; i < f->n; i++) {
-		struct sandbox *known = manager_get(m, f->vmms[i].id, NULL);
 		struct sandbox stranger = { .guest = { -1, -1 } };
 		struct err e;
 
-		if (known) {
-			manager_put(m, known);
+		if (f->claimed[i])
 			continue;
-		}
 		memcpy(stranger.row.id, f->vmms[i].id, ID_LEN);
 		log_event(LOG_WARN, "ending a VMM that no sandbox owns", "sandbox", stranger.row.id,
 			  NULL);
@@ -230,13 +231,16 @@ int recover(struct sandbox_manager *m, struct err *e)
 	struct found f = { 0 };
 	int r = broker_vmm_list(m->config.broker, &f.vmms, &f.n, e);
 
-	if (r == 0)
-		r = take_over_rows(m, &f, e);
+	if (r == 0) {
+		f.claimed = calloc(f.n + 1, sizeof(*f.claimed));
+		r = f.claimed ? take_over_rows(m, &f, e) : err_errno(e, ENOMEM, "recover");
+	}
 	/* Only what a complete list of rows does not know is a stranger. */
 	if (r == 0)
 		drop_strangers(m, &f);
 	if (r == 0)
 		r = drop_stray_folders(m, e);
 	free(f.vmms);
+	free(f.claimed);
 	return r;
 }

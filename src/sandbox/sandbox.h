@@ -50,7 +50,7 @@ struct sandbox_manager;
 #define SANDBOX_DISK_MAX_MIB (1024 * 1024)
 #define SANDBOX_IMAGE_DEFAULT "base"
 
-/* Strings must outlive the manager. */
+/* Strings, and the array of them, must outlive the manager. */
 struct sandbox_config {
 	const char *state_dir;	 /* sandboxes/ and images/ are below */
 	const char *run_dir;	 /* vmm/ID.sock is below */

@@ -22,6 +22,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -30,7 +31,7 @@
 #include "broker/server.h"
 #include "broker/vmms.h"
 #include "sandbox/agent_conn.h"
-#include "sandbox/disk.h"
+#include "sandbox/manager.h"
 
 #define DISK_BYTES (8u << 20)
 
@@ -62,6 +63,7 @@ void fixture_new(struct fixture *f)
 	join(path, sizeof(path), f->libexec, "agent.cpio");
 	assert_int_equal(fd_write_file_atomic(path, "cpio", 4, 0644, &e), 0);
 	assert_int_equal(dirs_prepare(f->state, f->run, 0, 0, &e), 0);
+	f->imports[0] = f->import;
 	fixture_image(f, "base", "", false);
 }
 
@@ -195,16 +197,24 @@ static void check(int r, const struct err *e)
 		fail_msg("%s: %s", e->code, e->msg);
 }
 
+/* Until the import of images, which a start leaves to a worker, is done. */
+static void wait_idle(struct sandbox_manager *m)
+{
+	pthread_mutex_lock(&m->lock);
+	while (m->workers)
+		pthread_cond_wait(&m->idle, &m->lock);
+	pthread_mutex_unlock(&m->lock);
+}
+
 void fixture_up(struct fixture *f)
 {
-	const char *imports[] = { f->import };
 	char path[PATH_MAX];
 	struct err e = { 0 };
 	struct sandbox_config c = {
 		.state_dir = f->state,
 		.run_dir = f->run,
 		.libexec_dir = f->libexec,
-		.import_dirs = imports,
+		.import_dirs = f->imports,
 		.import_dirs_n = 1,
 		.host = "test",
 		.default_vcpus = 1,
@@ -219,6 +229,7 @@ void fixture_up(struct fixture *f)
 	c.broker = f->client;
 	c.store = f->store;
 	check(sandbox_manager_new(&c, &f->m, &e), &e);
+	wait_idle(f->m);
 }
 
 void fixture_down(struct fixture *f)

@@ -1,5 +1,6 @@
 /* The life of sandboxes from create to delete, and what is left of them afterwards: nothing. */
 #include <errno.h>
+#include <pthread.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "base/json.h"
 #include "base/clock.h"
 #include "fixture.h"
@@ -49,9 +51,13 @@ static void must(int r, const struct err *e)
 static void create(struct fixture *f, const char *image, char id[ID_LEN])
 {
 	struct store_sandbox row = fixture_row(image);
+	_cleanup_json_ json_t *details = NULL;
 	struct err e = { 0 };
+	int r = sandbox_create(f->m, &row, "key_aaaaaaaaaaaaaaaaaaaa", &details, &e);
 
-	must(sandbox_create(f->m, &row, "key_aaaaaaaaaaaaaaaaaaaa", NULL, &e), &e);
+	if (r < 0 && details)
+		json_dumpf(details, stderr, 0);
+	must(r, &e);
 	assert_int_equal(row.state, SANDBOX_RUNNING);
 	assert_true(row.lease_ends_ms > row.started_ms);
 	memcpy(id, row.id, ID_LEN);
@@ -220,8 +226,8 @@ static void test_guest_powers_off(void **state)
 	struct err e = { 0 };
 
 	create(f, "base", id);
-	/* The agent is the guest's first process and ends on SIGTERM. */
-	assert_int_equal(fixture_exec(f, id, "kill -TERM 1"), 0);
+	/* The agent is the guest's first process and ends on SIGTERM, and the stream with it. */
+	fixture_exec(f, id, "kill -TERM 1");
 	wait_state(f, id, SANDBOX_STOPPED);
 	state_of(f, id, reason);
 	assert_string_equal(reason, "poweroff");
@@ -318,7 +324,7 @@ static void test_fault_15_kill_9_loses_no_command(void **state)
 	struct fixture *f = *state;
 	char id[ID_LEN];
 	struct err e = { 0 };
-	int sock, status, p[2];
+	int status, p[2];
 	pid_t pid;
 
 	fixture_down(f);
@@ -340,7 +346,6 @@ static void test_fault_15_kill_9_loses_no_command(void **state)
 	close(p[0]);
 	kill(pid, SIGKILL); /* its broker dies with it */
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	(void)sock;
 	fixture_up(f);
 	assert_int_equal(state_of(f, id, NULL), SANDBOX_RUNNING);
 	assert_int_equal(fixture_exec(f, id, "until test -s /workspace/out; do sleep 0.05; done"),

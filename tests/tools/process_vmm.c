@@ -8,7 +8,8 @@
  * misbehave: panic (a kernel that panics at once), hang (an agent that never listens), crash (the
  * VMM aborts), poweroff (the guest ends before its agent listens).
  *
- * One thread a control connection, one a stream. State is behind one lock; its end is broadcast.
+ * One thread a control connection, two a stream; main() is the guest's parent. State is behind one
+ * lock; its end is broadcast.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +60,8 @@ static struct {
 	char serial[65536];
 	size_t serial_len;
 	uint64_t started_ns;
-	unsigned waiting; /* connections with a wait pending */
+	bool start_asked, start_done;
+	int start_result;
 } vm = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* ---- the guest's root ---- */
@@ -386,10 +388,8 @@ static json_t *do_stats(void)
 
 static json_t *do_wait(void)
 {
-	vm.waiting++;
 	while (vm.state != STOPPED)
 		pthread_cond_wait(&vm.changed, &vm.lock);
-	vm.waiting--;
 	return json_pack("{s:b,s:s,s:s}", "ok", 1, "state", "stopped", "reason", vm.reason);
 }
 
@@ -401,20 +401,29 @@ static json_t *do_stop(void)
 	return success();
 }
 
+/* Has main() do it: a guest dies with the thread that made it. */
+static json_t *do_start(void)
+{
+	vm.start_asked = true;
+	pthread_cond_broadcast(&vm.changed);
+	while (!vm.start_done)
+		pthread_cond_wait(&vm.changed, &vm.lock);
+	if (vm.start_result == 0)
+		return success();
+	log_error("start: %s", strerror(-vm.start_result));
+	return failure("kvm_failed");
+}
+
 static json_t *handle(const json_t *req, const int *fds, size_t nfds)
 {
 	const char *verb = json_get_str(req, "verb", ""), *code;
-	int r;
 
 	if (strcmp(verb, "configure") == 0)
 		return do_configure(req, nfds);
 	if (strcmp(verb, "start") == 0) {
 		if (vm.state != CONFIGURED)
 			return failure("wrong_state");
-		r = start_guest();
-		if (r < 0)
-			log_error("start: %s", strerror(-r));
-		return r < 0 ? failure("kvm_failed") : success();
+		return do_start();
 	}
 	if (strcmp(verb, "connect") == 0) {
 		if (nfds != 1 || json_get_int(req, "port", 0) != AGENT_VSOCK_PORT)
@@ -484,8 +493,15 @@ int main(void)
 	if (thread(accept_thread, NULL) < 0)
 		return 1;
 	pthread_mutex_lock(&vm.lock);
-	while (vm.state != STOPPED)
-		pthread_cond_wait(&vm.changed, &vm.lock);
+	while (vm.state != STOPPED) {
+		if (vm.start_asked && !vm.start_done) {
+			vm.start_result = start_guest();
+			vm.start_done = true;
+			pthread_cond_broadcast(&vm.changed);
+		} else {
+			pthread_cond_wait(&vm.changed, &vm.lock);
+		}
+	}
 	pthread_mutex_unlock(&vm.lock);
 	nanosleep(&linger, NULL); /* as the real one: time for wait and serial callers */
 	return 0;
