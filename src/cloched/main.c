@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int r = 0;
 
-	if (options_parse(argc, argv, &o, &e) < 0) {
+	if (options_parse(argc, (const char *const *)argv, &o, &e) < 0) {
 		fprintf(stderr, "cloched: %s\n%s%s", e.msg, e.fix, e.fix[0] ? "\n" : "");
 		r = 2;
 	} else if (o.help) {

@@ -76,7 +76,8 @@ static const struct option_def defs[] = {
 	OPTION_FLAG("version", version, "the version"),
 	OPTION_TEXT("vmm", vmm, NULL, "FILE (development): another VMM program"),
 	OPTION_TEXT("kvm", kvm, "/dev/kvm", "FILE (development): another KVM device"),
-	OPTION_FLAG("no-jail", no_jail, "(development builds): VMMs stay root and see the host's files"),
+	OPTION_FLAG("no-jail", no_jail,
+		    "(development builds): VMMs stay root and see the host's files"),
 	OPTION_FLAG("api-child", api_child, NULL),
 };
 
@@ -154,7 +155,8 @@ static int set(struct options *o, const struct option_def *d, const char *value,
 /* ---- the command line ---- */
 
 /* "--name=value", "--name value"; a single dash is taken for two. */
-static int take_arg(int argc, char **argv, int *i, struct options *o, bool *given, struct err *e)
+static int take_arg(int argc, const char *const *argv, int *i, struct options *o, bool *given,
+		    struct err *e)
 {
 	const char *arg = argv[*i], *eq, *value;
 	const struct option_def *d;
@@ -246,7 +248,7 @@ static int split_listen(struct options *o, struct err *e)
 	return n ? 0 : usage_error(e, "listen", "needs ADDRESS:PORT");
 }
 
-int options_parse(int argc, char **argv, struct options *o, struct err *e)
+int options_parse(int argc, const char *const *argv, struct options *o, struct err *e)
 {
 	bool given[ARRAY_SIZE(defs)] = { false };
 	int r = 0;

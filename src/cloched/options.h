@@ -39,7 +39,7 @@ struct options {
  * unknown option is refused with the nearest one in `fix`. The caller calls options_free() either
  * way.
  */
-int options_parse(int argc, char **argv, struct options *o, struct err *e);
+int options_parse(int argc, const char *const *argv, struct options *o, struct err *e);
 void options_free(struct options *o);
 
 /* The text of --help. */
