@@ -6,14 +6,12 @@
  */
 #include "image/build.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -73,22 +71,6 @@ int image_sources(const struct recipe *r, const char *mirror, const char *securi
 	return aptsrc_host("/etc/apt", codename, r->release, r->components, out, e);
 }
 
-static int check_space(const char *dir, uint32_t need_mib, struct err *e)
-{
-	struct statvfs v;
-	uint64_t have;
-
-	if (statvfs(dir, &v) < 0)
-		return err_errno(e, errno, "statvfs %s", dir);
-	have = (uint64_t)v.f_bavail * v.f_frsize >> 20;
-	if (have >= need_mib)
-		return 0;
-	err_set(e, "disk_full", ENOSPC, "%s has %llu MiB free, the build needs %u", dir,
-		(unsigned long long)have, need_mib);
-	err_fix(e, "Free space, or choose a folder on another disk.");
-	return -ENOSPC;
-}
-
 /* Programs from npm go into a tar archive, the one form that mmdebstrap takes in every mode. */
 static int make_overlay(const struct job *j, char tar[PATH_MAX], struct err *e)
 {
@@ -129,22 +111,6 @@ static int make_root(struct job *j, struct err *e)
 	return ret < 0 ? ret : rootfs_make(&s, e);
 }
 
-/* The release of the one kernel under root/boot. */
-static int find_kernel(const char *root, char *release, size_t room, struct err *e)
-{
-	_cleanup_closedir_ DIR *d = NULL;
-	char path[PATH_MAX];
-
-	path_printf(path, "%s/boot", root);
-	d = opendir(path);
-	for (struct dirent *f; d && (f = readdir(d));)
-		if (strncmp(f->d_name, "vmlinuz-", 8) == 0 && strlen(f->d_name + 8) < room) {
-			snprintf(release, room, "%s", f->d_name + 8);
-			return 0;
-		}
-	return err_set(e, "no_kernel", ENOENT, "the kernel package left no vmlinuz in boot");
-}
-
 static int make_kernel(const struct job *j, struct err *e)
 {
 	_cleanup_buf_ struct buf packed = { 0 }, elf = { 0 };
@@ -182,10 +148,7 @@ static int make_disk(const struct job *j, struct err *e)
 	path_printf(final, "%s/disk.raw", j->out);
 	if (ret == 0)
 		ret = rootfs_to_disk(j->root, made, "cloche", j->recipe.slack_mib, e);
-	if (ret < 0 || rename(made, final) == 0)
-		return ret;
-	return errno == EXDEV ? tree_copy_file(made, final, e)
-			      : err_errno(e, errno, "move %s", made);
+	return ret < 0 ? ret : rootfs_move_disk(made, final, e);
 }
 
 static int make_manifest(const struct job *j, struct err *e)
@@ -210,7 +173,8 @@ static int run_stages(struct job *j, struct err *e)
 	int ret = make_root(j, e);
 
 	if (ret == 0)
-		ret = find_kernel(j->root, j->m->kernel_version, sizeof(j->m->kernel_version), e);
+		ret = rootfs_find_kernel(j->root, j->m->kernel_version,
+					 sizeof(j->m->kernel_version), e);
 	if (ret < 0)
 		return ret;
 	step(j, "unpacking the kernel");
@@ -236,7 +200,7 @@ static int prepare(struct job *j, struct err *e)
 		return ret;
 	path_printf(j->root, "%s/root", j->work);
 	ret = tree_scratch(j->b->images_dir, "build", j->out, e);
-	return ret < 0 ? ret : check_space(j->work, j->recipe.need_mib, e);
+	return ret < 0 ? ret : rootfs_check_space(j->work, j->recipe.need_mib, e);
 }
 
 /* Lock held: builds, then puts the image in place or cleans up. */

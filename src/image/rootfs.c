@@ -6,6 +6,7 @@
  */
 #include "image/rootfs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,12 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "image/args.h"
 #include "image/recipe.h"
 #include "image/tree.h"
 
@@ -151,36 +154,6 @@ static int join(const json_t *array, struct buf *out)
 	return 0;
 }
 
-struct args {
-	const char *argv[MAX_ARGS];
-	struct buf text[MAX_ARGS]; /* owns the words that had to be put together */
-	size_t n;
-};
-
-static void args_add(struct args *a, const char *word)
-{
-	if (a->n < MAX_ARGS - 1)
-		a->argv[a->n++] = word;
-}
-
-__attribute__((format(printf, 2, 3))) static void args_printf(struct args *a, const char *fmt, ...)
-{
-	char word[PATH_MAX + 64];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(word, sizeof(word), fmt, ap);
-	va_end(ap);
-	if (a->n < MAX_ARGS - 1 && buf_str(&a->text[a->n], word) == 0)
-		args_add(a, a->text[a->n].data);
-}
-
-static void args_free(struct args *a)
-{
-	for (size_t i = 0; i < MAX_ARGS; i++)
-		buf_free(&a->text[i]);
-}
-
 static void fill_args(struct args *a, const struct rootfs_spec *s, const char *include)
 {
 	const json_t *hook;
@@ -215,7 +188,7 @@ int rootfs_make(const struct rootfs_spec *s, struct err *e)
 	_cleanup_fclose_ FILE *log = fopen(s->log_path, "ae");
 	_cleanup_buf_ struct buf include = { 0 };
 	struct watch w = { .spec = s, .log = log };
-	struct args a = { 0 };
+	_cleanup_args_ struct args a = { 0 };
 	struct err local;
 	int ret;
 
@@ -230,10 +203,11 @@ int rootfs_make(const struct rootfs_spec *s, struct err *e)
 	if (s->recipe->kernel_package)
 		setenv("CLOCHE_KERNEL", s->recipe->kernel_package, 1);
 	fill_args(&a, s, include.data);
+	if (a.failed)
+		return err_errno(e, ENOMEM, "make the root folder");
 	ret = proc_run(&(struct proc_spec){ .argv = a.argv, .on_line = on_line, .ctx = &w }, e);
 	if (ret < 0)
 		ret = explain(&w, e);
-	args_free(&a);
 	return ret;
 }
 
@@ -307,4 +281,42 @@ int rootfs_to_disk(const char *root, const char *path, const char *label, uint32
 	if (ret == 0 && fchmod(fd, 0644) < 0)
 		ret = err_errno(e, errno, "chmod %s", path);
 	return ret;
+}
+
+int rootfs_move_disk(const char *from, const char *to, struct err *e)
+{
+	if (rename(from, to) == 0)
+		return 0;
+	return errno == EXDEV ? tree_copy_file(from, to, e) : err_errno(e, errno, "move %s", from);
+}
+
+int rootfs_check_space(const char *dir, uint32_t need_mib, struct err *e)
+{
+	struct statvfs v;
+	uint64_t have;
+
+	if (statvfs(dir, &v) < 0)
+		return err_errno(e, errno, "statvfs %s", dir);
+	have = (uint64_t)v.f_bavail * v.f_frsize >> 20;
+	if (have >= need_mib)
+		return 0;
+	err_set(e, "disk_full", ENOSPC, "%s has %llu MiB free, the build needs %u", dir,
+		(unsigned long long)have, need_mib);
+	err_fix(e, "Free space, or choose a folder on another disk.");
+	return -ENOSPC;
+}
+
+int rootfs_find_kernel(const char *root, char *release, size_t room, struct err *e)
+{
+	_cleanup_closedir_ DIR *d = NULL;
+	char path[PATH_MAX];
+
+	path_printf(path, "%s/boot", root);
+	d = opendir(path);
+	for (struct dirent *f; d && (f = readdir(d));)
+		if (strncmp(f->d_name, "vmlinuz-", 8) == 0 && strlen(f->d_name + 8) < room) {
+			snprintf(release, room, "%s", f->d_name + 8);
+			return 0;
+		}
+	return err_set(e, "no_kernel", ENOENT, "the kernel package left no vmlinuz in boot");
 }

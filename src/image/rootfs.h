@@ -6,6 +6,7 @@
 #ifndef CLOCHE_IMAGE_ROOTFS_H
 #define CLOCHE_IMAGE_ROOTFS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct err;
@@ -35,6 +36,15 @@ int rootfs_remove(const char *root, const char *const *names, struct err *e);
 /* Makes a sparse ext4 image at path with the content of root and slack_mib of free room. */
 int rootfs_to_disk(const char *root, const char *path, const char *label, uint32_t slack_mib,
 		   struct err *e);
+
+/* Moves a disk to its place, by a sparse copy where that is on another file system. */
+int rootfs_move_disk(const char *from, const char *to, struct err *e);
+
+/* The release of the one kernel under root/boot; "no_kernel" when there is none. */
+int rootfs_find_kernel(const char *root, char *release, size_t room, struct err *e);
+
+/* "disk_full" when dir has less than need_mib of free space. */
+int rootfs_check_space(const char *dir, uint32_t need_mib, struct err *e);
 
 /* Checks that the programs needed are installed; the error names the package to install. */
 int rootfs_check_tools(struct err *e);

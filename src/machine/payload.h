@@ -1,0 +1,13 @@
+/*
+ * The payload disk: our own programs, on a small ext4 image made afresh at each start of the
+ * machine. A new build therefore needs no new system image.
+ */
+#ifndef CLOCHE_MACHINE_PAYLOAD_H
+#define CLOCHE_MACHINE_PAYLOAD_H
+
+struct err;
+
+/* Makes path from the programs found beside this one; replaces it at once. */
+int payload_make(const char *path, struct err *e);
+
+#endif
