@@ -166,6 +166,11 @@ bool virtq_has_more(const struct virtq *q)
 	return q->ready && !q->broken && load_relaxed(&q->avail->idx) != q->next_avail;
 }
 
+uint16_t virtq_avail_index(const struct virtq *q)
+{
+	return q->ready ? load_relaxed(&q->avail->idx) : q->next_avail;
+}
+
 void virtq_unpop(struct virtq *q)
 {
 	q->next_avail--;

@@ -62,6 +62,9 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c);
 /* Whether virtq_pop() would find something. */
 bool virtq_has_more(const struct virtq *q);
 
+/* The driver's index: how many requests it ever made available, modulo 2^16. */
+uint16_t virtq_avail_index(const struct virtq *q);
+
 /* Puts back the request that the last virtq_pop() took. */
 void virtq_unpop(struct virtq *q);
 

@@ -40,15 +40,17 @@ struct virtio_mmio *virtio_vsock_mmio(struct virtio_vsock *s);
 
 /*
  * How a connect ended: 0, -ECONNREFUSED (nobody listens there, or the guest answered RST),
- * -ETIMEDOUT, -ECANCELED (the device was reset or freed, or fd's other end closed). Called once,
- * on the loop, never from inside virtio_vsock_connect(). May call this module, but not free.
+ * -ETIMEDOUT, -ECANCELED (the device was freed, or fd's other end closed). Called once, on the
+ * loop, never from inside the virtio_vsock_connect() it belongs to. May call this module, but not
+ * free.
  */
 typedef void (*virtio_vsock_connected_fn)(void *ctx, int result);
 
 /*
  * Connects fd, a connected stream socket that becomes the device's, to a port in the guest. When
- * the guest has not set up its driver yet, the connect waits for it within timeout_ms. On a result
- * other than 0 fd is closed before the callback.
+ * the guest has not set up its driver yet, or resets it, the connect waits for it within
+ * timeout_ms. On a result other than 0 fd is closed before the callback. A stream ends by its
+ * socket: bytes that the guest sent are delivered before the end of file, also after a reset.
  * Returns 0, -EMFILE (VSOCK_CONNECTIONS_MAX) or -ENOMEM; then fd stays the caller's.
  */
 int virtio_vsock_connect(struct virtio_vsock *s, uint32_t port, int fd, unsigned timeout_ms,
