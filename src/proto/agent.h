@@ -109,6 +109,7 @@
 	X(too_many_streams)       \
 	X(out_of_memory)          \
 	X(checksum_mismatch)      \
+	X(cross_device)           \
 	X(stopping)               \
 	X(io_error)
 
