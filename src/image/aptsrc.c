@@ -227,6 +227,8 @@ static const char *take_field(const char *p, struct buf *field)
 	while (*p && (first || *p == ' ' || *p == '\t' || *p == '#')) {
 		size_t n = strcspn(p, "\n");
 
+		if (strspn(p, " \t\r") >= n) /* a blank line ends the stanza */
+			break;
 		if (*p != '#' && ((!first && buf_str(field, "\n") < 0) || buf_add(field, p, n) < 0))
 			return NULL;
 		first = false;

@@ -123,15 +123,19 @@ int modules_order(const char *dep, const char *builtin, const char *const *want,
 /* Reads a module, unpacking what distributions pack. */
 static int read_module(const char *path, struct buf *out, struct err *e)
 {
+	static const char *const tools[][2] = { { ".xz", "xz" },
+						{ ".zst", "zstd" },
+						{ ".gz", "gzip" } };
 	const char *dot = strrchr(path, '.');
-	const char *tool = strcmp(dot, ".xz") == 0    ? "xz"
-			   : strcmp(dot, ".zst") == 0 ? "zstd"
-			   : strcmp(dot, ".gz") == 0  ? "gzip"
-						      : NULL;
-	const char *argv[] = { tool, "-dcq", path, NULL };
-	struct proc_spec s = { .argv = argv, .out = out, .out_max = MODULE_MAX };
 
-	return tool ? proc_run(&s, e) : fd_read_file(path, out, MODULE_MAX, e);
+	for (size_t i = 0; dot && i < ARRAY_SIZE(tools); i++) {
+		const char *argv[] = { tools[i][1], "-dcq", path, NULL };
+		struct proc_spec s = { .argv = argv, .out = out, .out_max = MODULE_MAX };
+
+		if (strcmp(dot, tools[i][0]) == 0)
+			return proc_run(&s, e);
+	}
+	return fd_read_file(path, out, MODULE_MAX, e);
 }
 
 /* Adds the folders of path that the archive does not have yet. */

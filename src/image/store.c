@@ -94,7 +94,8 @@ int image_import(const char *from, const char *images, const char *name, struct 
 	if (ret == 0)
 		ret = manifest_verify(scratch, &m, e);
 	if (ret == 0) {
-		snprintf(m.name, sizeof(m.name), "%s", name);
+		if (name != m.name)
+			snprintf(m.name, sizeof(m.name), "%s", name);
 		ret = manifest_save(scratch, &m, e);
 	}
 	path_printf(target, "%s/%s", images, name);
