@@ -6,11 +6,14 @@
 #include "sandbox/manager.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/images.h"
 #include "sandbox/state.h"
@@ -18,6 +21,7 @@
 
 #define BOOT_TIMEOUT_MS 60000
 #define SANDBOXES_MAX 1000
+#define SERIAL_MAX (1u << 20)
 #define STACK_BYTES (512u << 10)
 
 static void sandbox_free(struct sandbox *s)
@@ -295,6 +299,20 @@ int sandbox_connect(struct sandbox_manager *m, const char *id, int *fd, struct e
 	return r;
 }
 
+/* What is kept of a guest that ended. */
+static char *kept_serial(struct sandbox_manager *m, const char *id)
+{
+	struct buf b = { 0 };
+	char path[PATH_MAX];
+
+	if (manager_path(m, id, "serial.log", path, sizeof(path), NULL) < 0 ||
+	    fd_read_file(path, &b, SERIAL_MAX, NULL) < 0) {
+		buf_free(&b);
+		return NULL;
+	}
+	return buf_steal(&b);
+}
+
 int sandbox_serial(struct sandbox_manager *m, const char *id, char **text, struct err *e)
 {
 	struct sandbox *s = manager_get(m, id, e);
@@ -303,6 +321,8 @@ int sandbox_serial(struct sandbox_manager *m, const char *id, char **text, struc
 		return -ENOENT;
 	manager_put(m, s);
 	*text = guest_serial(m, id);
+	if (!*text)
+		*text = kept_serial(m, id);
 	return *text ? 0
 		     : err_set(e, "sandbox_not_running", EBUSY, "%s has no console to read", id);
 }

@@ -114,7 +114,7 @@ int sandbox_renew(struct sandbox_manager *m, const char *id, const char *actor, 
  */
 int sandbox_connect(struct sandbox_manager *m, const char *id, int *fd, struct err *e);
 
-/* The last bytes of the guest's serial console, as text to be freed. */
+/* The last bytes of the guest's serial console, the former one's when none runs; to be freed. */
 int sandbox_serial(struct sandbox_manager *m, const char *id, char **text, struct err *e);
 
 /*

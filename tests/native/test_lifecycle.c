@@ -388,6 +388,67 @@ static void test_half_made_is_rolled_back(void **state)
 	assert_int_equal(n, 0);
 }
 
+/* Creates, stops, starts and deletes for ever. */
+_Noreturn static void churn(struct fixture *f)
+{
+	struct err e;
+
+	fixture_up(f);
+	for (;;) {
+		struct store_sandbox row = fixture_row("base");
+
+		if (sandbox_create(f->m, &row, "", NULL, &e) < 0)
+			_exit(1);
+		sandbox_stop(f->m, row.id, "", "requested", 1000, &e);
+		sandbox_start(f->m, row.id, "", NULL, &e);
+		sandbox_delete(f->m, row.id, "", &e);
+		store_sandbox_free(&row);
+	}
+}
+
+/* After a restart what is there is what the store says, whenever the former daemon died. */
+static void test_killed_at_any_moment(void **state)
+{
+	static const int after_ms[] = { 5, 20, 45, 80, 120, 170, 230, 300, 380, 470, 570, 680 };
+	const struct store_sandbox_filter all = { 0 };
+	struct fixture *f = *state;
+
+	fixture_down(f);
+	for (size_t i = 0; i < ARRAY_SIZE(after_ms); i++) {
+		struct store_sandbox *rows;
+		struct counts now;
+		struct err e = { 0 };
+		size_t n;
+		int running = 0;
+		pid_t pid = fork();
+
+		if (pid == 0)
+			churn(f);
+		poll(NULL, 0, after_ms[i]);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		fixture_up(f);
+		must(store_sandbox_list(f->store, &all, &rows, &n, &e), &e);
+		for (size_t k = 0; k < n; k++) {
+			assert_true(rows[k].state == SANDBOX_RUNNING ||
+				    rows[k].state == SANDBOX_STOPPED);
+			running += rows[k].state == SANDBOX_RUNNING;
+			if (rows[k].state == SANDBOX_RUNNING)
+				assert_int_equal(fixture_exec(f, rows[k].id, "exit 5"), 5);
+		}
+		now = fixture_count(f);
+		assert_int_equal(now.disks, n);
+		assert_int_equal(now.sockets, 2 * running);
+		assert_int_equal(now.vmm_processes, running);
+		for (size_t k = 0; k < n; k++)
+			must(sandbox_delete(f->m, rows[k].id, "", &e), &e);
+		store_sandboxes_free(rows, n);
+		now = fixture_count(f);
+		assert_int_equal(now.disks + now.sockets + now.vmm_processes + now.cgroups, 0);
+		fixture_down(f);
+	}
+}
+
 struct background {
 	struct fixture *f;
 	struct err e;
@@ -466,6 +527,7 @@ int main(void)
 		TEST(test_fault_15_restart_adopts),
 		TEST(test_fault_15_kill_9_loses_no_command),
 		TEST(test_half_made_is_rolled_back),
+		TEST(test_killed_at_any_moment),
 		TEST(test_delete_interrupts_a_create),
 		TEST(test_usage_is_metered),
 	};
