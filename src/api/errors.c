@@ -44,7 +44,7 @@ json_t *api_error_json(const struct err *e, json_t *details, const char *request
 	text = json_string(message);
 	if (!text)
 		text = json_string(a->message);
-	return json_pack("{s:{s:s,s:o,s:s,s:O,s:b,s:s}}", "error", "code", a->code, "message", text,
-			 "fix", fix, "details", details ? details : json_object(), "retryable",
-			 a->retryable, "requestId", request_id);
+	return json_pack("{s:{s:s,s:o,s:s,s:o,s:b,s:s}}", "error", "code", a->code, "message", text,
+			 "fix", fix, "details", details ? json_incref(details) : json_object(),
+			 "retryable", a->retryable, "requestId", request_id);
 }

@@ -38,7 +38,7 @@ static void copy_text(json_t *to, const json_t *from, const char *name)
 
 static int answer_stat(struct request *r, const json_t *reply, struct err *e)
 {
-	return request_json(r, 200, file_stat_json(json_object_get(reply, "stat")), e);
+	return request_json(r, 200, file_stat_json(reply), e);
 }
 
 /* The path of the query, checked before the sandbox is asked. */

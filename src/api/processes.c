@@ -47,8 +47,7 @@ static int answer_process(struct request *r, int status, const char *process_id,
 	_cleanup_json_ json_t *arguments = process_argument(process_id), *reply = NULL;
 	int rc = sandbox_agent_call(r, "process", arguments, &reply, e);
 
-	return rc < 0 ? rc
-		      : request_json(r, status, process_json(json_object_get(reply, "process")), e);
+	return rc < 0 ? rc : request_json(r, status, process_json(reply), e);
 }
 
 /* ---- start ---- */

@@ -254,6 +254,7 @@ static enum MHD_Result answer_send(struct request *r)
 	MHD_add_response_header(r->response, "X-Content-Type-Options", "nosniff");
 	MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT,
 				  stream ? STREAM_IDLE_S : IDLE_S);
+	atomic_fetch_add(&r->api->count.requests[r->status / 100 % 6], 1);
 	ok = MHD_queue_response(r->conn, (unsigned)r->status, r->response);
 	MHD_destroy_response(r->response);
 	r->response = NULL;
@@ -339,7 +340,8 @@ static void request_completed(void *cls, struct MHD_Connection *conn, void **con
 	*con_cls = NULL;
 	atomic_fetch_sub(&r->api->count.open_requests, 1);
 	if (r->begun) {
-		atomic_fetch_add(&r->api->count.requests[r->answered ? r->status / 100 % 6 : 0], 1);
+		if (!r->answered)
+			atomic_fetch_add(&r->api->count.requests[0], 1);
 		snprintf(status, sizeof(status), "%d", r->answered ? r->status : 0);
 		snprintf(ms, sizeof(ms), "%llu",
 			 (unsigned long long)((clock_mono_ns() - r->began_ns) / NSEC_PER_MSEC));

@@ -123,7 +123,7 @@ SHAPE(exec_answer, "ExecAnswer", STR("processId", REQ, 1, 64), INT("exitCode", R
       INT("durationMs", REQ, ANY));
 SHAPE(process, "Process", STR("id", REQ, 1, 64), INT("pid", REQ, ANY),
       { "argv", JSON_KIND_STRINGS, NUL_OK, 0, 100000 }, STR("command", NUL_OK, ANY),
-      STR("cwd", OPT, ANY), STR("user", OPT, ANY), STR("state", REQ, 1, 16),
+      STR("cwd", NUL_OK, ANY), STR("user", NUL_OK, ANY), STR("state", REQ, 1, 16),
       STR("startedAt", REQ, 24, 24), { "exit", JSON_KIND_OBJECT, REQ_NUL, 4, 4 },
       INT("stdoutBytes", REQ, ANY), INT("stderrBytes", REQ, ANY), INT("stdinBytes", REQ, ANY),
       BOOL("background"));

@@ -160,7 +160,7 @@ static int stat_size(struct request *r, const json_t *arguments, uint64_t *size,
 	_cleanup_json_ json_t *reply = NULL;
 	int rc = sandbox_agent_call(r, "file.stat", arguments, &reply, e);
 
-	*size = (uint64_t)json_get_int(json_object_get(reply, "stat"), "size", 0);
+	*size = (uint64_t)json_get_int(reply, "size", 0);
 	return rc;
 }
 
@@ -187,7 +187,7 @@ int file_get(struct request *r, struct err *e)
 		rc = agent_reply(c, &reply, AGENT_ANSWER_MS, e);
 	if (rc < 0)
 		return rc;
-	size = (uint64_t)json_get_int(json_object_get(reply, "stat"), "size", 0);
+	size = (uint64_t)json_get_int(reply, "size", 0);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)size);
 	if (request_header(r, "X-File-Size", text, e) ||
 	    request_header(r, "Accept-Ranges", "bytes", e))
@@ -252,6 +252,6 @@ int file_put(struct request *r, struct err *e)
 		rc = agent_write_end(r->upload, digest, &reply, STEP_MS, e);
 	if (rc < 0)
 		return rc;
-	return request_json(r, 200, file_stat_json(json_object_get(reply, "stat")), e)
+	return request_json(r, 200, file_stat_json(reply), e)
 		       ?: request_header(r, DIGEST, agent_read_sha256(r->upload), e);
 }

@@ -6,7 +6,6 @@
 #include "fake_sandboxes.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,20 +19,15 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "sandbox/agent_conn.h"
 #include "sandbox/sandbox.h"
-
-#define RUNNING_MAX 64
 
 struct sandbox_manager {
 	struct store *store;
 	const char *agent, *dir;
-	pthread_mutex_t lock;
-	struct {
-		char id[ID_LEN];
-		pid_t pid;
-	} running[RUNNING_MAX];
 };
 
 struct sandbox_manager *fake_sandboxes_new(struct store *s, const char *agent, const char *dir)
@@ -43,7 +37,6 @@ struct sandbox_manager *fake_sandboxes_new(struct store *s, const char *agent, c
 	m->store = s;
 	m->agent = agent;
 	m->dir = dir;
-	pthread_mutex_init(&m->lock, NULL);
 	return m;
 }
 
@@ -53,22 +46,25 @@ static void agent_path(const struct sandbox_manager *m, const char *id, struct s
 	snprintf(sa->sun_path, sizeof(sa->sun_path), "%s/%s.sock", m->dir, id);
 }
 
+/* DIR/ID.pid holds the agent's process, so that a restarted api_host still finds it. */
+static void pid_path(const struct sandbox_manager *m, const char *id, char out[256])
+{
+	snprintf(out, 256, "%s/%s.pid", m->dir, id);
+}
+
 static void agent_end(struct sandbox_manager *m, const char *id)
 {
+	_cleanup_buf_ struct buf text = { 0 };
 	struct sockaddr_un sa;
-	pid_t pid = 0;
+	char path[256];
+	int64_t pid;
 
-	pthread_mutex_lock(&m->lock);
-	for (size_t i = 0; i < RUNNING_MAX; i++)
-		if (m->running[i].pid && strcmp(m->running[i].id, id) == 0) {
-			pid = m->running[i].pid;
-			m->running[i].pid = 0;
-		}
-	pthread_mutex_unlock(&m->lock);
-	if (!pid)
+	pid_path(m, id, path);
+	if (fd_read_file(path, &text, 32, NULL) < 0 || str_to_int(text.data, 2, INT32_MAX, &pid))
 		return;
-	kill(pid, SIGTERM);
-	waitpid(pid, NULL, 0);
+	kill((pid_t)pid, SIGTERM);
+	waitpid((pid_t)pid, NULL, 0);
+	unlink(path);
 	agent_path(m, id, &sa);
 	unlink(sa.sun_path);
 }
@@ -114,7 +110,7 @@ static int agent_adopt(struct sandbox_manager *m, const struct store_sandbox *ro
 static int agent_begin(struct sandbox_manager *m, const struct store_sandbox *row, struct err *e)
 {
 	struct sockaddr_un sa;
-	char run[160];
+	char run[160], path[256], text[16];
 	pid_t pid;
 
 	if (!m->agent)
@@ -127,23 +123,15 @@ static int agent_begin(struct sandbox_manager *m, const struct store_sandbox *ro
 		      run, NULL);
 		_exit(127);
 	}
-	pthread_mutex_lock(&m->lock);
-	for (size_t i = 0; i < RUNNING_MAX; i++)
-		if (!m->running[i].pid) {
-			memcpy(m->running[i].id, row->id, ID_LEN);
-			m->running[i].pid = pid;
-			break;
-		}
-	pthread_mutex_unlock(&m->lock);
+	snprintf(text, sizeof(text), "%d", pid);
+	pid_path(m, row->id, path);
+	if (fd_write_file_atomic(path, text, strlen(text), 0600, e))
+		return -EIO;
 	return agent_adopt(m, row, e);
 }
 
 void fake_sandboxes_free(struct sandbox_manager *m)
 {
-	for (size_t i = 0; i < RUNNING_MAX; i++)
-		if (m->running[i].pid)
-			agent_end(m, m->running[i].id);
-	pthread_mutex_destroy(&m->lock);
 	free(m);
 }
 

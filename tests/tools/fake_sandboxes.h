@@ -10,6 +10,6 @@ struct store;
 
 /* agent: path of cloche-agent, or NULL when nothing connects; dir: for its sockets. */
 struct sandbox_manager *fake_sandboxes_new(struct store *s, const char *agent, const char *dir);
-void fake_sandboxes_free(struct sandbox_manager *m); /* ends the agents */
+void fake_sandboxes_free(struct sandbox_manager *m); /* the agents go on, as guests do */
 
 #endif
