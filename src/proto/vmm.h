@@ -10,11 +10,12 @@
  *           guest), the disks in order. Once, before start. A flat payload is a kernel ELF
  *           without initrds. The VMM needs no other resource.
  * start     {}         loads, creates vCPUs, seals seccomp, runs.
- * connect   {port}     fd: one end of a stream socketpair, which becomes the guest's vsock stream
+ * connect   {port, timeoutMs?}
+ *                      fd: one end of a stream socketpair, which becomes the guest's vsock stream
  *                      to that port. Answer after the guest accepted; error connection_refused
- *                      (nobody listens, retryable), timeout.
+ *                      (nobody listens, retryable), timeout (10 s unless given).
  * serial    {}         answer {text, dropped}: the last bytes the guest wrote, UTF-8 repaired.
- * stats     {}         answer {state, uptimeMs, exits, cpuNs:[per vCPU thread], memoryMiB,
+ * stats     {}         answer {state, uptimeMs, exits:{io, mmio, …}, cpuNs:[per vCPU thread], memoryMiB,
  *                      blk:[{reads, writes, bytesRead, bytesWritten, errors}], vsock:{…}}
  * wait      {}         answers when the guest ended: {state:"stopped", reason}
  * stop      {}         ends the guest at once and answers; the process exits after the answer and
@@ -25,7 +26,7 @@
  * When the guest ended by itself the process stays 1 s for wait and serial callers, then exits 0.
  *
  * Error codes: bad_request, wrong_state, kernel_invalid, memory_unavailable, kvm_unavailable,
- * kvm_failed, too_many_disks, connection_refused, timeout.
+ * kvm_failed, too_many_disks, connection_refused, timeout, system (a call of the host failed).
  */
 #ifndef CLOCHE_PROTO_VMM_H
 #define CLOCHE_PROTO_VMM_H

@@ -1,0 +1,31 @@
+/*
+ * What processor the guest sees: the host's, cut down to a baseline so that state moves between
+ * hosts of one vendor, with a topology of one package of single-threaded cores.
+ */
+#ifndef CLOCHE_VMM_CPUID_H
+#define CLOCHE_VMM_CPUID_H
+
+#include <linux/kvm.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct kvm;
+
+#define CPUID_ENTRIES_MAX 256
+
+struct cpuid {
+	struct kvm_cpuid2 head;
+	struct kvm_cpuid_entry2 entries[CPUID_ENTRIES_MAX];
+};
+
+/* What KVM supports on this host, normalised for a guest of `vcpus`. Error code kvm_failed. */
+int cpuid_baseline(const struct kvm *k, unsigned vcpus, struct cpuid *out, struct err *e);
+
+/* The pure part of it, for entries that came from elsewhere. */
+void cpuid_normalise(struct cpuid *c, unsigned vcpus, bool tsc_deadline);
+
+/* Makes a copy of the baseline one vCPU's own: fills in its APIC id. */
+void cpuid_personalise(struct cpuid *c, unsigned apic_id);
+
+#endif
