@@ -1,0 +1,73 @@
+"""Fixtures. `host` runs each story on every kind of host that this machine can have.
+
+CLOCHE_E2E names the kinds to use ("process,machine"); without it: process, and kvm where /dev/kvm
+is usable, else machine. A kind that cannot run says why and counts as skipped.
+"""
+import os
+import pathlib
+
+import pytest
+
+import hosts
+from paths import BUILD, CLOCHE
+
+KINDS = ["process", "kvm", "machine"]
+
+
+def wanted():
+    names = os.environ.get("CLOCHE_E2E")
+    return names.split(",") if names else KINDS
+
+
+def pytest_generate_tests(metafunc):
+    if "host" in metafunc.fixturenames:
+        real_only = metafunc.definition.get_closest_marker("real")
+        kinds = [k for k in wanted() if not (real_only and k == "process")]
+        metafunc.parametrize("host", kinds, indirect=True, scope="session")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "real: needs a sandbox with its own kernel")
+
+
+@pytest.fixture(scope="session")
+def host(request, tmp_path_factory):
+    why_not = hosts.why_not(request.param)
+    if why_not:
+        pytest.skip(f"{request.param}: {why_not}")
+    h = hosts.make(request.param, tmp_path_factory.mktemp(request.param))
+    yield h
+    h.close()
+
+
+@pytest.fixture(scope="session")
+def box(host):
+    """One sandbox for the tests that leave it as they found it."""
+    b = host.api.create(name="box")
+    yield b
+    b.delete()
+
+
+@pytest.fixture
+def new(host):
+    """Makes sandboxes that are gone after the test."""
+    made = []
+
+    def make(**fields):
+        made.append(host.api.create(**fields))
+        return made[-1]
+    yield make
+    for b in made:
+        try:
+            b.delete()
+        except Exception as e:
+            if getattr(e, "code", "") != "sandbox_not_found":
+                raise
+
+
+@pytest.fixture
+def work(host, box):
+    """A folder in the sandbox for the test."""
+    path = box.out("mktemp -d").strip()
+    yield path
+    box.exec(["rm", "-rf", path])
