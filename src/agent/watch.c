@@ -35,6 +35,7 @@ struct watcher {
 	bool feed_eof;
 	uint64_t at[2];	   /* next byte of each output to send */
 	uint64_t until[2]; /* attach without follow: where to stop */
+	bool gives;	   /* exec: it has sent input, and nobody else may */
 	uint64_t taken;	   /* exec: the last STDIN_TAKEN */
 };
 
@@ -140,7 +141,7 @@ static void send_taken(struct watcher *w)
 	uint64_t written = w->p->in.written;
 	uint8_t le[8];
 
-	if (w->kind != EXEC || written == w->taken)
+	if (!w->gives || written == w->taken)
 		return;
 	w->taken = written;
 	for (int i = 0; i < 8; i++)
@@ -273,14 +274,27 @@ static int take_resize(struct process *p, const struct frame *f)
 	return 0;
 }
 
+/* From its first input on an exec stream is the only one that gives any. */
+static int give(struct watcher *w)
+{
+	if (w->kind != EXEC || !w->p->in.wanted)
+		return -EPROTO;
+	for (const struct watcher *o = w->p->watchers; o && !w->gives; o = o->next)
+		if (o->kind == FEED)
+			return -EPROTO;
+	if (!w->gives)
+		w->taken = w->p->in.written;
+	w->gives = true;
+	return 0;
+}
+
 /* STDIN must have been asked for and stay within the window. */
 static int take_stdin(struct watcher *w, const struct frame *f)
 {
 	struct process *p = w->p;
 	struct err e = { 0 };
 
-	if (w->kind != EXEC || !p->in.wanted || p->in.eof ||
-	    p->in.accepted - w->taken + f->len > AGENT_STDIN_WINDOW)
+	if (give(w) < 0 || p->in.eof || p->in.accepted - w->taken + f->len > AGENT_STDIN_WINDOW)
 		return -EPROTO;
 	if (process_input(p, f->payload, f->len, &e) < 0) {
 		log_err(LOG_WARN, &e, p->id);
@@ -306,7 +320,7 @@ static int on_frame(struct stream *s, void *ctx, const struct frame *f)
 	case FRAME_STDIN:
 		return take_stdin(w, f);
 	case FRAME_STDIN_EOF:
-		if (w->kind != EXEC || !w->p->in.wanted)
+		if (give(w) < 0)
 			return -EPROTO;
 		process_input_eof(w->p);
 		return 0;
@@ -419,7 +433,7 @@ static int check_feed(const struct process *p, uint64_t offset, struct err *e)
 	if (!p->in.wanted || p->in.fd < 0 || p->in.eof)
 		return err_set(e, "stdin_closed", EPIPE, "process %s takes no input", p->id);
 	for (const struct watcher *w = p->watchers; w; w = w->next)
-		if (w->kind != ATTACH)
+		if (w->kind == FEED || w->gives)
 			return err_set(e, "bad_request", EBUSY,
 				       "another stream gives process %s its input", p->id);
 	if (offset != p->in.accepted)

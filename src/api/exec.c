@@ -37,7 +37,7 @@ bool exec_has_stdin(struct request *r)
 	return json_object_get(r->body, "stdin") || json_object_get(r->body, "stdinBase64");
 }
 
-int exec_check(struct request *r, struct err *e)
+int command_check(struct request *r, struct err *e)
 {
 	bool argv = json_object_get(r->body, "argv"), command = json_object_get(r->body, "command");
 	const char *base64 = json_get_str(r->body, "stdinBase64", NULL);
@@ -63,6 +63,13 @@ int exec_check(struct request *r, struct err *e)
 	return 0;
 }
 
+int exec_check(struct request *r, struct err *e)
+{
+	if (exec_has_stdin(r) && json_get_bool(r->body, "openStdin", false))
+		request_problem(r, "openStdin", "cannot be given with stdin or stdinBase64");
+	return command_check(r, e);
+}
+
 static void copy_member(json_t *to, const json_t *from, const char *name)
 {
 	json_t *v = json_object_get(from, name);
@@ -79,7 +86,7 @@ json_t *exec_arguments(struct request *r)
 
 	for (size_t i = 0; i < ARRAY_SIZE(same); i++)
 		copy_member(o, r->body, same[i]);
-	if (exec_has_stdin(r))
+	if (exec_has_stdin(r) || json_get_bool(r->body, "openStdin", false))
 		json_object_set_new(o, "stdin", json_true());
 	if (timeout_s)
 		json_object_set_new(o, "timeoutMs", json_integer(timeout_s * 1000));

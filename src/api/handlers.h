@@ -45,6 +45,8 @@ int sandbox_agent_call(struct request *r, const char *op, const json_t *argument
 		       struct err *e);
 
 /* exec.c */
+/* What exec and processes have in common. */
+int command_check(struct request *r, struct err *e);
 int exec_check(struct request *r, struct err *e);
 int exec_post(struct request *r, struct err *e);
 

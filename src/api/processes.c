@@ -54,7 +54,7 @@ static int answer_process(struct request *r, int status, const char *process_id,
 
 int process_post_check(struct request *r, struct err *e)
 {
-	return exec_check(r, e);
+	return command_check(r, e);
 }
 
 /* Gives a process that was just started the input of its request. */
@@ -88,8 +88,6 @@ int process_post(struct request *r, struct err *e)
 	int rc;
 
 	json_object_set_new(arguments, "background", json_true());
-	if (json_get_bool(r->body, "openStdin", false))
-		json_object_set_new(arguments, "stdin", json_true());
 	rc = sandbox_agent_call(r, "exec", arguments, &reply, e);
 	if (rc < 0)
 		return rc;

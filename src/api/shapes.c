@@ -94,7 +94,7 @@ SHAPE(rollback, "Rollback", STR("snapshot", REQ, 1, 63));
 		STR("user", OPT, 1, 64), STR("stdin", OPT, ANY), STR("stdinBase64", OPT, ANY), \
 		INT("timeoutSeconds", NUL_OK, 1, 31622400)
 
-SHAPE(exec, "Exec", COMMAND_FIELDS, INT("maxOutputBytes", OPT, 0, 16 << 20));
+SHAPE(exec, "Exec", COMMAND_FIELDS, BOOL("openStdin"), INT("maxOutputBytes", OPT, 0, 16 << 20));
 SHAPE(process_create, "ProcessCreate", COMMAND_FIELDS, BOOL("openStdin"));
 SHAPE(signal, "Signal", STR("signal", REQ, 1, 8, signal_names));
 SHAPE(mkdir, "Mkdir", STR("path", REQ, 1, PATH_MAX_BYTES), STR("mode", OPT, 1, 5), BOOL("parents"),

@@ -23,10 +23,11 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "cli/feed.h"
 #include "cli/http.h"
 #include "cli/sandbox.h"
 
-#define STDIN_MAX (8u << 20)
+#define STDIN_MAX (1u << 20) /* within one request, for --json */
 #define SIGNAL_TIMEOUT_S 10
 #define LEAVE_TIMEOUT_S 2
 
@@ -35,6 +36,8 @@ struct session {
 	const char *id;
 	struct watch *w;
 	struct http *side; /* the second connection */
+	struct feed *feed; /* sends stdin, once the process is known */
+	bool open_stdin;
 	char process[64];
 	int pending; /* signal to send once the process is known */
 	bool left;   /* a second signal: do not wait any more */
@@ -113,13 +116,13 @@ static int on_signal(void *ctx)
 	return 0;
 }
 
-static int take_start(struct session *s, const json_t *line)
+static int take_start(struct session *s, const json_t *line, struct err *e)
 {
 	snprintf(s->process, sizeof(s->process), "%s", json_get_str(line, "processId", ""));
 	if (s->pending)
 		signal_send(s, s->pending, SIGNAL_TIMEOUT_S);
 	s->pending = 0;
-	return 0;
+	return s->open_stdin ? feed_start(s->side, s->id, s->process, &s->feed, e) : 0;
 }
 
 static int take_output(struct session *s, const json_t *line, bool is_stderr, struct err *e)
@@ -196,7 +199,7 @@ static int on_line(void *ctx, const json_t *line, struct err *e)
 	int ret;
 
 	if (strcmp(type, "start") == 0)
-		return take_start(s, line);
+		return take_start(s, line, e);
 	if (strcmp(type, "stdout") == 0 || strcmp(type, "stderr") == 0)
 		return take_output(s, line, type[3] == 'e', e);
 	if (strcmp(type, "dropped") == 0)
@@ -221,8 +224,8 @@ static int read_stdin(json_t *body, struct err *e)
 	int ret = fd_read_all(STDIN_FILENO, &in, STDIN_MAX);
 
 	if (ret == -EFBIG)
-		return err_set(e, "too_large", EFBIG, "stdin is larger than %u MiB: use cloche cp",
-			       STDIN_MAX >> 20);
+		return err_set(e, "too_large", EFBIG,
+			       "stdin is larger than %u MiB: leave out --json", STDIN_MAX >> 20);
 	if (ret < 0)
 		return err_errno(e, -ret, "read stdin");
 	if (!in.len)
@@ -233,8 +236,9 @@ static int read_stdin(json_t *body, struct err *e)
 	return 0;
 }
 
-static int exec_body(struct cli *c, const json_t *env, json_t **out, struct err *e)
+static int exec_body(struct session *s, const json_t *env, json_t **out, struct err *e)
 {
+	const struct cli *c = s->c;
 	_cleanup_json_ json_t *body = json_pack("{s:[]}", "argv");
 	json_t *argv = json_object_get(body, "argv");
 	const char *cwd = cli_str(c, "cwd", NULL), *user = cli_str(c, "user", NULL);
@@ -251,7 +255,9 @@ static int exec_body(struct cli *c, const json_t *env, json_t **out, struct err 
 	     json_object_set_new(body, "timeoutSeconds",
 				 json_integer(cli_int(c, "timeout-seconds", 0))) < 0))
 		return err_errno(e, ENOMEM, "write the request");
-	if (!cli_flag(c, "no-stdin") && !isatty(STDIN_FILENO)) {
+	if (s->open_stdin && json_object_set_new(body, "openStdin", json_true()) < 0)
+		return err_errno(e, ENOMEM, "write the request");
+	if (c->json && !cli_flag(c, "no-stdin") && feed_wanted()) {
 		int ret = read_stdin(body, e);
 
 		if (ret < 0)
@@ -305,8 +311,10 @@ int exec_in_sandbox(struct cli *c, const char *id, const json_t *env, struct wat
 	_cleanup_json_ json_t *body = NULL;
 	_cleanup_buf_ struct buf path = { 0 };
 	struct http *h = NULL;
-	int ret = exec_body(c, env, &body, e);
+	int ret;
 
+	s.open_stdin = !c->json && !cli_flag(c, "no-stdin") && feed_wanted();
+	ret = exec_body(&s, env, &body, e);
 	ret = ret ?: sandbox_path(&path, id, "/exec", e);
 	ret = ret ?: cli_http(c, &h, e);
 	ret = ret ?: http_clone(h, &s.side, e);
@@ -316,6 +324,7 @@ int exec_in_sandbox(struct cli *c, const char *id, const json_t *env, struct wat
 	ret = c->json ? exec_whole(&s, h, path.data, body, e)
 		      : http_stream(h, "POST", path.data, body, on_line, &s, e);
 	http_set_wake(h, -1, NULL, NULL);
+	feed_stop(s.feed);
 	if (ret == 0 && !s.ended)
 		ret = err_set(e, "broken", EPROTO, "the stream ended before the command did");
 	/* An exit line counts even if the connection broke right after it. */

@@ -422,6 +422,23 @@ int http_download(struct http *h, const char *path, http_data_fn fn, void *ctx, 
 	return ret;
 }
 
+int http_post_bytes(struct http *h, const char *path, const void *p, size_t n, struct err *e)
+{
+	struct call c = { .h = h, .body_max = JSON_BODY_MAX, .e = e };
+	struct curl_slist *headers = NULL;
+	int ret =
+		prepare(&c, "POST", path, "application/json", "application/octet-stream", &headers);
+
+	if (ret == 0) {
+		curl_easy_setopt(h->easy, CURLOPT_POSTFIELDS, p);
+		curl_easy_setopt(h->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
+		ret = perform(&c);
+	}
+	curl_slist_free_all(headers);
+	buf_free(&c.body);
+	return ret;
+}
+
 int http_upload(struct http *h, const char *path, int fd, off_t size, json_t **out, struct err *e)
 {
 	struct call c = { .h = h, .body_max = JSON_BODY_MAX, .e = e, .upload_fd = fd };

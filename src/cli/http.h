@@ -54,6 +54,9 @@ int http_stream(struct http *h, const char *method, const char *path, const json
 typedef int (*http_data_fn)(void *ctx, const void *p, size_t n, struct err *e);
 int http_download(struct http *h, const char *path, http_data_fn fn, void *ctx, struct err *e);
 
+/* POST of n raw bytes. */
+int http_post_bytes(struct http *h, const char *path, const void *p, size_t n, struct err *e);
+
 /* PUT of fd from its current position, size bytes (-1: until its end, chunked). */
 int http_upload(struct http *h, const char *path, int fd, off_t size, json_t **out, struct err *e);
 

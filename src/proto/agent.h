@@ -42,7 +42,8 @@
  * kill         {processId}                               REPLY {}; SIGKILL to all descendants
  * stdin        {processId, offset, eof?}, DATA…,         REPLY {offset} when all of it is taken;
  *              DATA_EOF {}                                offset_mismatch when offset is not
- *                                                         stdinBytes
+ *                                                         stdinBytes. Also while an exec stream is
+ *                                                         open that has sent no STDIN itself
  * forget       {processId}                               REPLY {}: kills if it runs, drops output
  *
  * file.read    {path, offset?, length?, user?}           REPLY {stat}, DATA…, DATA_EOF {sha256} of

@@ -239,6 +239,36 @@ static void large_stdin_through_cat(void **state)
 }
 
 /* Input nobody wants neither blocks nor fails the command. */
+/* A stream that gives no input leaves that to the stdin operation; one that does keeps it. */
+static void stdin_from_beside_the_stream(void **state)
+{
+	_cleanup_json_ json_t *at0 = NULL;
+	_cleanup_run_ struct run r = { 0 };
+	struct agent_conn *c, *feed;
+	char id[64];
+	struct err e = { 0 };
+
+	(void)state;
+	c = harness_open(&H, json_pack("{s:[s],s:b}", "argv", "cat", "stdin", 1), id);
+	at0 = json_pack("{s:s,s:i,s:b}", "processId", id, "offset", 0, "eof", 1);
+	assert_int_equal(agent_open(harness_dial(&H), "stdin", at0, &feed, &e), 0);
+	assert_int_equal(agent_write(feed, "beside", 6, WAIT_MS, &e), 0);
+	assert_int_equal(agent_write_end(feed, NULL, NULL, WAIT_MS, &e), 0);
+	agent_free(feed);
+	assert_int_equal(run_follow(c, &r, &e), 0);
+	assert_string_equal(r.out.data, "beside");
+	agent_free(c);
+
+	c = harness_open(&H, json_pack("{s:[s],s:b}", "argv", "cat", "stdin", 1), id);
+	assert_int_equal(agent_stdin(c, "own\n", 4, &e), 0);
+	wait_output(c, "own\n");
+	assert_string_equal(harness_error(&H, "stdin",
+					  json_pack("{s:s,s:i}", "processId", id, "offset", 4), &e),
+			    "bad_request");
+	assert_int_equal(agent_cancel(c, &e), 0);
+	agent_free(c);
+}
+
 static void stdin_that_is_not_read(void **state)
 {
 	size_t n = 2 << 20;
@@ -381,6 +411,7 @@ int main(int argc, char **argv_)
 		cmocka_unit_test(fault_07_orphans_are_reaped),
 		cmocka_unit_test(stdin_is_given),
 		cmocka_unit_test(large_stdin_through_cat),
+		cmocka_unit_test(stdin_from_beside_the_stream),
 		cmocka_unit_test(stdin_that_is_not_read),
 		cmocka_unit_test(background_holder_does_not_hang_exec),
 		cmocka_unit_test(terminal),

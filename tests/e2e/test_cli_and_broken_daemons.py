@@ -36,7 +36,8 @@ def daemon():
 def cloche(d, *args, **kw):
     env = dict(os.environ, CLOCHE_URL=d.url if d else "http://127.0.0.1:1", CLOCHE_API_KEY="clk_test",
                HOME="/nonexistent", XDG_CONFIG_HOME="")
-    kw.setdefault("stdin", subprocess.DEVNULL)
+    if "input" not in kw:
+        kw["stdin"] = subprocess.DEVNULL
     return subprocess.run([CLOCHE, *args], env=env, capture_output=True, timeout=60, **kw)
 
 
@@ -136,6 +137,70 @@ def test_fault_9_a_second_ctrl_c_kills_and_leaves(daemon):
     over.set()
     assert p.returncode == 130
     assert signals == ["INT", "KILL"]
+
+
+def feeding(take):
+    """A command that takes stdin by the given function of (handler, offset, bytes, eof)."""
+    over = threading.Event()
+    got = bytearray()
+
+    def run(h):
+        assert json.loads(h.body)["openStdin"] is True
+        h.stream(START)
+        over.wait(30)
+        h.lines(leave(0))
+        h.end()
+
+    def stdin(h):
+        query = dict(kv.split("=") for kv in h.path.split("?")[1].split("&"))
+        eof = query.get("eof") == "true"
+        if take(h, got, int(query["offset"]), h.body) and eof:
+            over.set()
+    base = "/v1/sandboxes/s"
+    return got, {
+        ("POST", base + "/exec"): run, ("POST", base + "/processes/prc_1/stdin"): stdin,
+        ("GET", base + "/processes/prc_1"): lambda h: h.json(200, {"stdinBytes": len(got)})}
+
+
+def test_stdin_is_sent_as_it_comes(daemon):
+    def take(h, got, offset, data):
+        assert offset == len(got)
+        got.extend(data)
+        h.json(200, {"offset": len(got)})
+        return True
+    got, routes = feeding(take)
+    data = bytes(range(256)) * 4000
+    r = cloche(daemon(routes), "exec", "s", "x", input=data)
+    assert (r.returncode, bytes(got)) == (0, data)
+
+
+def test_stdin_that_was_taken_in_part_goes_on_where_it_stands(daemon):
+    refused = []
+
+    def take(h, got, offset, data):
+        assert offset == len(got)
+        if data and len(refused) < 3:
+            got.extend(data[:100])
+            refused.append(1)
+            h.json(504, {"error": {"code": "agent_timeout", "message": "slow", "fix": "", "requestId": "r"}})
+            return False
+        got.extend(data)
+        h.json(200, {"offset": len(got)})
+        return True
+    got, routes = feeding(take)
+    data = os.urandom(300_000)
+    r = cloche(daemon(routes), "exec", "s", "x", input=data)
+    assert (r.returncode, bytes(got)) == (0, data)
+    assert len(refused) == 3
+
+
+def test_an_open_pipe_for_stdin_does_not_hold_the_end_up(daemon):
+    d = daemon(streaming(START, leave(4)))
+    p = subprocess.Popen([CLOCHE, "exec", "s", "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=dict(os.environ, CLOCHE_URL=d.url, CLOCHE_API_KEY="k"))
+    assert p.wait(30) == 4
+    for f in (p.stdin, p.stdout, p.stderr):
+        f.close()
 
 
 def sandbox_routes(exec_route):
