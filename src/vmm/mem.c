@@ -164,6 +164,14 @@ void *guest_mem_at(const struct guest_mem *m, uint64_t gpa, uint64_t len)
 	return NULL;
 }
 
+uint64_t guest_mem_gpa(const struct guest_mem *m, const void *host)
+{
+	uint64_t offset = (uint64_t)((const uint8_t *)host - m->host);
+
+	return offset < m->regions[0].size ? offset
+					   : offset - m->regions[0].size + GUEST_MEM_HOLE_END;
+}
+
 int guest_mem_read(const struct guest_mem *m, uint64_t gpa, void *to, size_t len)
 {
 	const void *p = guest_mem_at(m, gpa, len);

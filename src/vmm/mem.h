@@ -66,6 +66,9 @@ const struct guest_mem_region *guest_mem_regions(const struct guest_mem *m, size
  */
 void *guest_mem_at(const struct guest_mem *m, uint64_t gpa, uint64_t len);
 
+/* The guest address of a host address that guest_mem_at() gave. */
+uint64_t guest_mem_gpa(const struct guest_mem *m, const void *host);
+
 /* Copy len bytes out of or into the guest; 0, or -EFAULT with nothing copied. */
 int guest_mem_read(const struct guest_mem *m, uint64_t gpa, void *to, size_t len);
 int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *from, size_t len);

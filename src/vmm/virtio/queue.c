@@ -199,21 +199,26 @@ bool virtq_publish(struct virtq *q)
 	return !(load_relaxed(&q->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
 }
 
-bool virtq_want_kick(struct virtq *q, bool want)
+bool virtq_want_more(struct virtq *q, uint16_t seen)
 {
 	if (!q->ready || q->broken)
 		return false;
-	if (q->event_idx) {
-		/* Without a wish the event index stays behind and the driver keeps quiet. */
-		if (want)
-			store_relaxed(avail_event(q), q->next_avail);
-	} else {
-		store_relaxed(&q->used->flags, want ? 0 : VRING_USED_F_NO_NOTIFY);
-	}
-	if (!want)
-		return false;
+	if (q->event_idx)
+		store_relaxed(avail_event(q), seen);
+	else
+		store_relaxed(&q->used->flags, 0);
 	__sync_synchronize();
-	return virtq_has_more(q);
+	return load_relaxed(&q->avail->idx) != seen;
+}
+
+bool virtq_want_kick(struct virtq *q, bool want)
+{
+	if (want)
+		return virtq_want_more(q, q->next_avail);
+	/* With event indexes the index stays behind and the driver keeps quiet. */
+	if (q->ready && !q->broken && !q->event_idx)
+		store_relaxed(&q->used->flags, VRING_USED_F_NO_NOTIFY);
+	return false;
 }
 
 unsigned iov_slice(const struct iovec *iov, unsigned n, uint64_t offset, uint64_t len,

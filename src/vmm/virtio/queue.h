@@ -80,6 +80,12 @@ bool virtq_publish(struct virtq *q);
  */
 bool virtq_want_kick(struct virtq *q, bool want);
 
+/*
+ * For a device that needs more requests than the ones there: tells the driver to kick once its
+ * index passes `seen`, an earlier virtq_avail_index(); returns whether it has passed it already.
+ */
+bool virtq_want_more(struct virtq *q, uint16_t seen);
+
 /* Copies len bytes at offset of the readable or the writable part; false when it is too short. */
 bool virtq_read(const struct virtq_chain *c, uint32_t offset, void *to, uint32_t len);
 bool virtq_write(const struct virtq_chain *c, uint32_t offset, const void *from, uint32_t len);
