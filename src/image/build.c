@@ -191,15 +191,24 @@ static int run_stages(struct job *j, struct err *e)
 	return make_manifest(j, e);
 }
 
+/* The tags name the image: a build sweeps what an earlier one of the same image left, no other's.
+ */
 static int prepare(struct job *j, struct err *e)
 {
 	const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp";
-	int ret = tree_scratch(geteuid() == 0 ? j->b->images_dir : tmp, "work", j->work, e);
+	const char *top = geteuid() == 0 ? j->b->images_dir : tmp;
+	char work[IMAGE_NAME_MAX + 8], out[IMAGE_NAME_MAX + 8];
+	int ret;
 
+	snprintf(work, sizeof(work), "work-%s", j->name);
+	snprintf(out, sizeof(out), "build-%s", j->name);
+	tree_sweep(j->b->images_dir, work);
+	tree_sweep(j->b->images_dir, out);
+	ret = tree_scratch(top, work, j->work, e);
 	if (ret < 0)
 		return ret;
 	path_printf(j->root, "%s/root", j->work);
-	ret = tree_scratch(j->b->images_dir, "build", j->out, e);
+	ret = tree_scratch(j->b->images_dir, out, j->out, e);
 	return ret < 0 ? ret : rootfs_check_space(j->work, j->recipe.need_mib, e);
 }
 

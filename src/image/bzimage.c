@@ -9,6 +9,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <lz4.h>
+#include <lzma.h>
 #include <stdbool.h>
 #include <string.h>
 #include <zstd.h>
@@ -28,6 +29,8 @@
 #define LZ4_LEGACY_BLOCK (8UL << 20) /* unpacked bytes in every block but the last */
 #define ZSTD_MAGIC 0xfd2fb528U
 #define PVH_NOTE_TYPE 18 /* XEN_ELFNOTE_PHYS32_ENTRY */
+
+static const uint8_t xz_magic[] = { 0xfd, '7', 'z', 'X', 'Z', 0 };
 
 static uint32_t le32(const uint8_t *p)
 {
@@ -109,6 +112,19 @@ static int unpack_zstd(const uint8_t *p, size_t n, struct buf *out, size_t want,
 	return 0;
 }
 
+static int unpack_xz(const uint8_t *p, size_t n, struct buf *out, size_t want, struct err *e)
+{
+	uint64_t memory = 512UL << 20;
+	size_t in = 0, got = 0;
+
+	if (lzma_stream_buffer_decode(&memory, 0, NULL, p, &in, n, (uint8_t *)out->data + out->len,
+				      &got, want) != LZMA_OK ||
+	    got != want)
+		return bad(e, "the XZ payload is damaged");
+	out->len += want;
+	return 0;
+}
+
 static int unpack(const uint8_t *p, size_t n, struct buf *out, struct err *e)
 {
 	size_t want = le32(p + n - 4), old = out->len;
@@ -124,8 +140,10 @@ static int unpack(const uint8_t *p, size_t n, struct buf *out, struct err *e)
 		ret = unpack_lz4(p, n - 4, out, want, e);
 	else if (le32(p) == ZSTD_MAGIC)
 		ret = unpack_zstd(p, n - 4, out, want, e);
+	else if (n > sizeof(xz_magic) && memcmp(p, xz_magic, sizeof(xz_magic)) == 0)
+		ret = unpack_xz(p, n - 4, out, want, e);
 	else
-		ret = bad(e, "packed with neither LZ4 nor Zstandard");
+		ret = bad(e, "packed with none of LZ4, Zstandard and XZ");
 	if (ret < 0)
 		out->len = old;
 	out->data[out->len] = '\0';

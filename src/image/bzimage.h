@@ -15,7 +15,7 @@ struct err;
 
 /*
  * Appends the kernel inside the n bytes at image to out. The payload may be LZ4 (legacy frame, as
- * the kernel build makes it), Zstandard, or a bare ELF. Fails with "bad_kernel" when the image is
+ * the kernel build makes it), Zstandard, XZ, or a bare ELF. Fails with "bad_kernel" when the image is
  * malformed, packed otherwise, or what comes out is not an ELF with a PVH entry note.
  */
 int bzimage_extract(const uint8_t *image, size_t n, struct buf *out, struct err *e);

@@ -39,7 +39,8 @@ static const struct {
 	const char *program, *package;
 } tools[] = {
 	{ "mmdebstrap", "mmdebstrap" }, { "mke2fs", "e2fsprogs" }, { "tar", "tar" },
-	{ "depmod", "kmod" },		{ "du", "coreutils" },	   { "apt-get", "apt" },
+	{ "depmod", "kmod" },		{ "du", "coreutils" },	   { "unshare", "util-linux" },
+	{ "apt-get", "apt" },
 };
 
 /* PATH with the sbin folders, where a user's PATH may lack them. */
@@ -159,6 +160,16 @@ static void fill_args(struct args *a, const struct rootfs_spec *s, const char *i
 	const json_t *hook;
 	size_t i;
 
+	/* It runs in a process group of its own, so a Ctrl-C reaches only us: it must end with us.
+	 */
+	args_pair(a, "setpriv", "--pdeathsig");
+	args_pair(a, "TERM", "--");
+	/* mmdebstrap mounts /proc, /sys and more inside the root. In a mount namespace of its own
+	 * nothing of that is left on the host if it is killed. */
+	if (geteuid() == 0) {
+		args_pair(a, "unshare", "--mount");
+		args_add(a, "--");
+	}
 	args_add(a, "mmdebstrap");
 	args_add(a, geteuid() == 0 ? "--mode=root" : "--mode=unshare");
 	args_add(a, "--variant=minbase");

@@ -5,6 +5,7 @@
  */
 #include "image/tree.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -130,6 +131,22 @@ static int copy_sparse(int in, int out, off_t size)
 		}
 	}
 	return 0;
+}
+
+void tree_sweep(const char *parent, const char *tag)
+{
+	_cleanup_closedir_ DIR *d = opendir(parent);
+	size_t n = strlen(tag);
+
+	for (struct dirent *f; d && (f = readdir(d));) {
+		char path[PATH_MAX];
+
+		if (f->d_name[0] != '.' || strncmp(f->d_name + 1, tag, n) != 0 ||
+		    f->d_name[n + 1] != '-' || strlen(f->d_name) != n + 8)
+			continue;
+		path_printf(path, "%s/%s", parent, f->d_name);
+		tree_remove(path);
+	}
 }
 
 int tree_copy_file(const char *from, const char *to, struct err *e)

@@ -15,6 +15,12 @@ void path_printf(char out[PATH_MAX], const char *fmt, ...) __attribute__((format
 /* Makes parent/.tag-XXXXXX and writes its path. Parents are made. */
 int tree_scratch(const char *parent, const char *tag, char path[PATH_MAX], struct err *e);
 
+/*
+ * Removes what earlier calls of tree_scratch(parent, tag) left behind when their process was
+ * killed. Only under the lock that those calls were made under.
+ */
+void tree_sweep(const char *parent, const char *tag);
+
 /* Flushes path and puts it in place of target, which, if it was there, is removed. */
 int tree_commit(const char *path, const char *target, struct err *e);
 

@@ -14,7 +14,7 @@ struct err;
 int control_connect(const char *state_dir, const char *name, struct err *e);
 
 /*
- * Sends one request ("ping", "health", "key", "log", "poweroff"). 1 when the machine says ok, 0
+ * Sends one request ("ping", "key", "log", "poweroff"). 1 when the machine says ok, 0
  * when it says no, negative when it does not answer in time. The answer's lines are appended to
  * answer if that is not NULL.
  */

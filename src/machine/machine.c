@@ -1,7 +1,8 @@
 /*
- * Start: system image if needed, payload disk, data disk, QEMU, then wait for three signs in turn,
- * the control line, the daemon inside, the port outside. (The port alone would not do: QEMU accepts
- * connections long before anyone listens in the guest.) A lock makes starts and stops take turns.
+ * Start: system image if needed, payload disk, data disk, QEMU, then wait for two signs in turn,
+ * the control line and the API's port. (The port alone would not do: QEMU accepts connections
+ * before the guest has a network, and then takes seconds to give one up.) A lock makes starts and
+ * stops take turns.
  */
 #include "machine/machine.h"
 
@@ -89,8 +90,13 @@ static int prepare(const struct machine_spec *s, struct err *e)
 				       .security_mirror = s->security_mirror,
 				       .on_step = s->on_step,
 				       .ctx = s->ctx };
+	static const char *const tags[] = { "work", "system", "payload" };
 	char path[PATH_MAX];
-	int ret = sysimage_ensure(&image, NULL, e);
+	int ret;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tags); i++)
+		tree_sweep(s->state_dir, tags[i]);
+	ret = sysimage_ensure(&image, NULL, e);
 
 	path_printf(path, "%s/payload.raw", s->state_dir);
 	if (ret == 0)
@@ -133,12 +139,24 @@ static int launch(const struct machine_spec *s, struct pidrec *r, struct err *e)
 	return service_save(s->state_dir, NAME, r, extra, e);
 }
 
+/* Line ends become "|": messages are one line. */
+static void one_line(char *s)
+{
+	size_t n = strlen(s);
+
+	while (n && s[n - 1] == '\n')
+		s[--n] = '\0';
+	for (; *s; s++)
+		if (*s == '\n')
+			*s = '|';
+}
+
 /* Fills e with why the machine is not up, quoting what it said last. */
 static int not_up(const struct machine_spec *s, const char *why, struct err *e)
 {
 	char path[PATH_MAX], tail[TAIL];
 	_cleanup_buf_ struct buf log = { 0 };
-	const char *said = tail;
+	char *said = tail;
 
 	path_printf(path, "%s/qemu.log", s->state_dir);
 	service_tail(path, tail, sizeof(tail));
@@ -147,6 +165,7 @@ static int not_up(const struct machine_spec *s, const char *why, struct err *e)
 	path_printf(path, "%s/console.log", s->state_dir);
 	if (!said[0])
 		service_tail(path, tail, sizeof(tail));
+	one_line(said);
 	err_set(e, "machine_failed", EIO, "%s; it said last:\n%s", why,
 		said[0] ? said : "(nothing)");
 	err_fix(e, "The whole console is in %.200s.", path);
@@ -157,11 +176,11 @@ static int wait_up(const struct machine_spec *s, const struct pidrec *r, struct 
 {
 	uint64_t end = clock_mono_ns() + UP_TIMEOUT_S * NSEC_PER_SEC;
 	_cleanup_close_ int pidfd = pidrec_open(r);
-	bool inside = false;
+	bool inside = false; /* its init has come up */
 
 	while (pidfd >= 0 && clock_mono_ns() < end) {
 		if (!inside)
-			inside = control_ask(s->state_dir, "health", 6000, NULL, NULL) == 1;
+			inside = control_ask(s->state_dir, "ping", 1000, NULL, NULL) == 1;
 		if (inside && health_ok(s->api_port, 2000))
 			return 0;
 		if (pidrec_wait(pidfd, 100) == 0)
@@ -170,8 +189,8 @@ static int wait_up(const struct machine_spec *s, const struct pidrec *r, struct 
 	if (pidfd < 0)
 		return not_up(s, "QEMU ended at once", e);
 	return not_up(s,
-		      inside ? "the machine's API does not answer on its port"
-			     : "the daemon in the machine did not come up in time",
+		      inside ? "the daemon in the machine did not come up in time"
+			     : "the machine's system did not come up in time",
 		      e);
 }
 
@@ -179,14 +198,16 @@ static int start_locked(const struct machine_spec *s, struct err *e)
 {
 	struct pidrec r;
 	_cleanup_close_ int pidfd = service_find(s->state_dir, NAME, &r, NULL);
+	struct err why = { 0 };
 	int ret;
 
 	if (pidfd >= 0) {
-		if (health_ok(s->api_port, 5000))
+		/* It may be on its way up: an earlier start was interrupted. */
+		s->on_step(s->ctx, "waiting for the machine that runs");
+		if (health_ok(s->api_port, 5000) || wait_up(s, &r, &why) == 0)
 			return 0;
-		err_set(e, "machine_running", EBUSY,
-			"the machine runs (pid %d) but its API does not answer on port %u",
-			(int)r.pid, (unsigned)s->api_port);
+		err_set(e, "machine_running", EBUSY, "the machine runs (pid %d), but %.300s",
+			(int)r.pid, why.msg);
 		err_fix(e, "Stop it with `cloche machine stop`, then start it again.");
 		return -EBUSY;
 	}

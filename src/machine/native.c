@@ -69,7 +69,7 @@ static int wait_up(const struct cloche_paths *p, uint16_t port, const struct pid
 	service_forget(p->home, NAME);
 	path_printf(log, "%s/cloched.log", p->home);
 	service_tail(log, tail, sizeof(tail));
-	err_set(e, "daemon_failed", EIO, "cloched did not come up; it said last:\n%s", tail);
+	err_set(e, "daemon_failed", EIO, "cloched did not come up; it said last: %s", tail);
 	err_fix(e, "Its whole log is %.200s.", log);
 	return -EIO;
 }
