@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -23,6 +24,7 @@
 
 #define API_USER "_cloche"
 #define API_UID_DEFAULT 64000
+#define FILES_MAX 65536
 #define PIDS_EXTRA 64
 #define PIDS_EXTRA_UNJAILED 512 /* a development VMM may be a whole guest of processes */
 
@@ -77,6 +79,18 @@ static char **child_argv(char **argv)
 	return out;
 }
 
+/*
+ * Each sandbox is a handful of descriptors here and in the api child, which inherits the limit;
+ * VMMs get their own.
+ */
+static int raise_file_limit(struct err *e)
+{
+	const struct rlimit files = { FILES_MAX, FILES_MAX };
+
+	return setrlimit(RLIMIT_NOFILE, &files) < 0 ? err_errno(e, errno, "raise the file limit")
+						    : 0;
+}
+
 static int serve(const struct options *o, const struct vmms_config *c, char **argv, struct err *e)
 {
 	_cleanup_close_ int exe = open("/proc/self/exe", O_PATH | O_CLOEXEC);
@@ -119,6 +133,8 @@ static int run(const struct options *o, char **argv, struct err *e)
 	api_user(o, &c.api_uid, &c.api_gid);
 	if (r == 0)
 		r = check_uids(o, c.api_uid, e);
+	if (r == 0)
+		r = raise_file_limit(e);
 	if (r == 0)
 		r = dirs_prepare(o->state_dir, o->run_dir, c.api_uid, c.api_gid, e);
 	if (r == 0)

@@ -45,6 +45,15 @@ static void join(char *out, size_t n, const char *a, const char *b)
 	assert_true((size_t)snprintf(out, n, "%s/%s", a, b) < n);
 }
 
+static void copy_program(const char *to)
+{
+	_cleanup_buf_ struct buf b = { 0 };
+	struct err e = { 0 };
+
+	assert_int_equal(fd_read_file(PROCESS_VMM, &b, 64u << 20, &e), 0);
+	assert_int_equal(fd_write_file_atomic(to, b.data, b.len, 0755, &e), 0);
+}
+
 void fixture_new(struct fixture *f)
 {
 	char path[PATH_MAX];
@@ -62,6 +71,8 @@ void fixture_new(struct fixture *f)
 	assert_int_equal(mkdir(f->libexec, 0755), 0);
 	join(path, sizeof(path), f->libexec, "agent.cpio");
 	assert_int_equal(fd_write_file_atomic(path, "cpio", 4, 0644, &e), 0);
+	join(f->vmm, sizeof(f->vmm), f->libexec, "vmm");
+	copy_program(f->vmm);
 	assert_int_equal(dirs_prepare(f->state, f->run, 0, 0, &e), 0);
 	f->imports[0] = f->import;
 	fixture_image(f, "base", "", false);
@@ -141,7 +152,7 @@ _Noreturn static void broker_main(const struct fixture *f, int sock)
 {
 	struct vmms_config c = {
 		.run_dir = f->run,
-		.vmm_path = PROCESS_VMM,
+		.vmm_path = f->vmm,
 		.uid_first = 64100,
 		.uid_count = 8,
 		.memory_overhead_mib = 128,
@@ -279,24 +290,23 @@ static int count_cgroups(const struct fixture *f)
 	return n;
 }
 
-/* Processes whose name says they are a VMM of a sandbox: argv[0] is "cloche-vmm:sbx_…". */
-static int count_vmms(void)
+/* Processes of this fixture's copy of the program; other tests may run beside. */
+static int count_vmms(const struct fixture *f)
 {
 	_cleanup_closedir_ DIR *d = opendir("/proc");
 	struct dirent *de;
 	int n = 0;
 
 	while (d && (de = readdir(d))) {
-		_cleanup_buf_ struct buf b = { 0 };
-		char path[PATH_MAX];
+		char path[PATH_MAX], exe[PATH_MAX];
+		ssize_t len;
 
-		join(path, sizeof(path), "/proc", de->d_name);
 		if (de->d_name[0] < '1' || de->d_name[0] > '9')
 			continue;
-		strncat(path, "/cmdline", sizeof(path) - strlen(path) - 1);
-		if (fd_read_file(path, &b, 65536, NULL) == 0 && b.len &&
-		    strncmp(b.data, "cloche-vmm:sbx_", 15) == 0)
-			n++;
+		snprintf(path, sizeof(path), "/proc/%s/exe", de->d_name);
+		len = readlink(path, exe, sizeof(exe) - 1);
+		exe[len > 0 ? len : 0] = '\0';
+		n += strcmp(exe, f->vmm) == 0;
 	}
 	return n;
 }
@@ -304,7 +314,7 @@ static int count_vmms(void)
 struct counts fixture_count(const struct fixture *f)
 {
 	char path[PATH_MAX];
-	struct counts c = { .fds = fd_count_open(), .vmm_processes = count_vmms() };
+	struct counts c = { .fds = fd_count_open(), .vmm_processes = count_vmms(f) };
 
 	c.cgroups = count_cgroups(f);
 	join(path, sizeof(path), f->run, "vmm");

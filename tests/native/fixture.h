@@ -14,6 +14,7 @@
 struct fixture {
 	char dir[64]; /* a fresh folder below /tmp: state/ run/ import/ libexec/ */
 	char state[96], run[96], import[96], libexec[96];
+	char vmm[128]; /* our copy of process_vmm */
 	const char *imports[1];
 	char cgroup[32];
 	pid_t broker; /* 0: not running */
