@@ -1,4 +1,4 @@
-/* Edit distance with one row of state; words longer than WORD_MAX get no suggestion. */
+/* Edit distance with three rows of state; words longer than WORD_MAX get no suggestion. */
 #include "base/str.h"
 
 #include <errno.h>
@@ -14,26 +14,29 @@ static size_t min3(size_t a, size_t b, size_t c)
 	return m < c ? m : c;
 }
 
+/* Insertions, deletions, substitutions, and swaps of neighbours (what fingers do most). */
 static size_t edit_distance(const char *a, const char *b)
 {
-	size_t la = strlen(a), lb = strlen(b), row[WORD_MAX + 1];
+	size_t la = strlen(a), lb = strlen(b);
+	size_t rows[3][WORD_MAX + 1]; /* of a's characters i - 2, i - 1 and i, in turn */
 
 	if (la > WORD_MAX || lb > WORD_MAX)
 		return WORD_MAX;
 	for (size_t j = 0; j <= lb; j++)
-		row[j] = j;
+		rows[0][j] = j;
 	for (size_t i = 1; i <= la; i++) {
-		size_t diag = row[0];
+		size_t *now = rows[i % 3], *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
 
-		row[0] = i;
+		now[0] = i;
 		for (size_t j = 1; j <= lb; j++) {
-			size_t up = row[j];
-
-			row[j] = min3(up + 1, row[j - 1] + 1, diag + (a[i - 1] != b[j - 1]));
-			diag = up;
+			now[j] = min3(last[j] + 1, now[j - 1] + 1,
+				      last[j - 1] + (a[i - 1] != b[j - 1]));
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    before[j - 2] + 1 < now[j])
+				now[j] = before[j - 2] + 1;
 		}
 	}
-	return row[lb];
+	return rows[la % 3][lb];
 }
 
 const char *str_nearest(const char *word, const char *const *candidates, size_t n)

@@ -133,6 +133,17 @@ int http_escape(struct buf *b, const char *s)
 	return ret;
 }
 
+/* An answer may hold NUL (a command's output does), so this is not json_parse(). */
+static json_t *answer_json(const char *text, size_t len, struct err *e)
+{
+	json_error_t je;
+	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+
+	if (!v)
+		err_set(e, "broken", EPROTO, "line %d, column %d: %s", je.line, je.column, je.text);
+	return v;
+}
+
 /* Hands every whole line of the buffer to the caller. */
 static int lines_take(struct call *c)
 {
@@ -144,7 +155,7 @@ static int lines_take(struct call *c)
 		int ret;
 
 		if (len) {
-			v = json_parse(c->body.data, len, c->e);
+			v = answer_json(c->body.data, len, c->e);
 			if (!v)
 				return err_wrap(c->e, "the answer is not NDJSON");
 			ret = c->line(c->ctx, v, c->e);
@@ -257,7 +268,7 @@ static int refusal(struct call *c, long status)
 
 	f->status = status;
 	if (c->body.len)
-		v = json_parse(c->body.data, c->body.len, NULL);
+		v = answer_json(c->body.data, c->body.len, NULL);
 	err = json_object_get(v, "error");
 	if (!json_get_str(err, "message", NULL)) {
 		err_set(c->e, "api_error", EIO, "HTTP status %ld without an error object", status);
@@ -380,7 +391,7 @@ static int call_json(struct call *c, const char *method, const char *path, const
 
 static int answer_parse(struct call *c, json_t **out)
 {
-	json_t *v = c->body.len ? json_parse(c->body.data, c->body.len, c->e) : json_null();
+	json_t *v = c->body.len ? answer_json(c->body.data, c->body.len, c->e) : json_null();
 
 	if (!v)
 		return err_wrap(c->e, "the answer is not JSON");

@@ -49,6 +49,29 @@ static void print_serial_tail(const json_t *error)
 	}
 }
 
+/* What to do next in this program's words, where the API's speak of its own routes. */
+static const char *fix_for(const struct http_failure *f, const struct err *e)
+{
+	static const struct {
+		const char *code, *fix;
+	} fixes[] = {
+		{ "sandbox_not_running", "Start it with 'cloche start'." },
+		{ "sandbox_not_found", "'cloche ls' lists the sandboxes." },
+		{ "image_not_found", "'cloche image ls' lists the images." },
+		{ "key_missing",
+		  "Set CLOCHE_API_KEY, or let 'cloche up' write the configuration." },
+		{ "key_unknown",
+		  "Set CLOCHE_API_KEY, or let 'cloche up' write the configuration." },
+		{ "boot_failed", "Above are the last lines of the guest's console." },
+		{ "boot_timeout", "Above are the last lines of the guest's console." },
+	};
+
+	for (size_t i = 0; f && i < ARRAY_SIZE(fixes); i++)
+		if (strcmp(f->code, fixes[i].code) == 0)
+			return fixes[i].fix;
+	return e->fix;
+}
+
 static void print_error_json(const struct err *e, const struct http_failure *f)
 {
 	_cleanup_json_ json_t *v = f && f->error
@@ -76,9 +99,9 @@ static void print_error(const struct cli *c, const struct err *e)
 		print_hints(f->error);
 	if (f && f->error)
 		print_serial_tail(f->error);
-	if (e->fix[0]) {
+	if (*fix_for(f, e)) {
 		fputs("  ", stderr);
-		term_print(stderr, e->fix);
+		term_print(stderr, fix_for(f, e));
 		fputc('\n', stderr);
 	}
 	if (f && f->code[0]) {

@@ -4,12 +4,10 @@ CLOCHE_E2E names the kinds to use ("process,machine"); without it: process, and 
 is usable, else machine. A kind that cannot run says why and counts as skipped.
 """
 import os
-import pathlib
 
 import pytest
 
 import hosts
-from paths import BUILD, CLOCHE
 
 KINDS = ["process", "kvm", "machine"]
 

@@ -7,6 +7,8 @@
 
 All three answer to the same calls, so that a story is written once.
 """
+import base64
+import hashlib
 import json
 import os
 import pathlib
@@ -17,13 +19,25 @@ import subprocess
 import time
 
 from cloche_api import Api
-from paths import BUILD, CLOCHE, LIBEXEC
+from paths import BUILD, CLOCHE
 
 
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def write_image(folder, name, parts, **more):
+    """An image as `cloche image build` leaves it: a folder of parts and their digests."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    files = {}
+    for part, (file, data) in parts.items():
+        (folder / file).write_bytes(data)
+        files[part] = {"name": file, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest = {"schema": 1, "name": name, "kernelVersion": "0-test", "cmdline": "", "files": files, **more}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 class Host:
@@ -81,20 +95,26 @@ class Host:
 class LocalHost(Host):
     """cloched as a child of ours, with folders of its own."""
 
-    def __init__(self, where, images, options):
+    def __init__(self, where, options):
         self.where = pathlib.Path(where)
         self.state, self.run = self.where / "state", self.where / "run"
-        self.import_dir = self.where / "import"
-        for d in (self.state, self.run, self.import_dir):
+        self.import_dir, self.libexec = self.where / "import", self.where / "libexec"
+        # The api child and the VMMs run as other users.
+        for d in (self.where, *self.where.parents):
+            if d.stat().st_uid == os.getuid() and d != pathlib.Path("/"):
+                d.chmod(d.stat().st_mode | 0o011)
+        for d in (self.state, self.run, self.import_dir, self.libexec):
             d.mkdir(mode=0o755)
-        for image in images:
-            (self.import_dir / image.name).symlink_to(image)
+        shutil.copy(BUILD / "src/agent/agent.cpio", self.libexec)
+        if (BUILD / "src/vmm/cloche-vmm").exists():
+            shutil.copy(BUILD / "src/vmm/cloche-vmm", self.libexec)
         self.mark = str(self.state)
         self.cgroup = f"cloche-test-{os.getpid()}-{self.kind}"
         self.port = free_port()
         self.options = options
         self.daemon = None
         self.log = self.where / "cloched.log"
+        self.make_base()
         self.start()
         self.connect((self.state / "admin.key").read_text().strip(), self.port)
 
@@ -103,7 +123,8 @@ class LocalHost(Host):
             self.daemon = subprocess.Popen(
                 [BUILD / "src/cloched/cloched", f"--state-dir={self.state}", f"--run-dir={self.run}",
                  f"--listen=127.0.0.1:{self.port}", f"--import-dir={self.import_dir}",
-                 f"--libexec-dir={LIBEXEC}", f"--cgroup={self.cgroup}", *self.options],
+                 f"--libexec-dir={self.libexec}", f"--cgroup={self.cgroup}",
+                 "--memory-reserve-mib=0", *self.options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.connect("", self.port)
         self.wait_healthy(120)
@@ -115,20 +136,18 @@ class LocalHost(Host):
     def log_tail(self, n=60):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-n:])
 
-    def pids(self):
+    def daemon_pids(self):
+        """cloched and its api child; the VMMs have other names."""
         out = subprocess.run(["pgrep", "-f", f"cloched.*{self.mark}"], capture_output=True, text=True)
         return [int(p) for p in out.stdout.split()]
 
-    def kill_daemon(self):
-        """kill -9 of every process of the daemon; the sandboxes are left alone."""
-        pids = self.pids()
+    def restart_after_kill(self):
+        """kill -9 of every process of the daemon, the sandboxes left alone; then a new daemon."""
+        pids = self.daemon_pids()
         assert pids
         for p in pids:
             os.kill(p, signal.SIGKILL)
         self.daemon.wait()
-
-    def restart_after_kill(self):
-        self.kill_daemon()
         key = self.key
         self.start()
         self.connect(key, self.port)
@@ -138,14 +157,11 @@ class LocalHost(Host):
         assert r.returncode == 0, r.stderr
         return r.stdout
 
-    def put(self, path, data):
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        pathlib.Path(path).write_bytes(data)
-
     def close(self):
         try:
             for row in self.api.sandboxes():
-                self.api.call("DELETE", f"/v1/sandboxes/{row['id']}")
+                if row["state"] != "deleted":
+                    self.api.call("DELETE", f"/v1/sandboxes/{row['id']}")
         finally:
             self.daemon.send_signal(signal.SIGTERM)
             try:
@@ -158,18 +174,171 @@ class LocalHost(Host):
 class ProcessHost(LocalHost):
     kind, real = "process", False
 
-    def __init__(self, where, image):
-        super().__init__(where, [image], [
-            f"--vmm={BUILD}/tests/tools/process_vmm", "--kvm=/dev/null", "--no-jail", "--memory-mib=512"])
+    def __init__(self, where):
+        super().__init__(where, [f"--vmm={BUILD}/tests/tools/process_vmm", "--kvm=/dev/null", "--no-jail",
+                                 "--vcpus=1", "--memory-mib=256", "--disk-mib=16", "--disk-reserve-mib=0"])
+
+    def make_base(self):
+        self.make_image("base")
+
+    def make_image(self, name, damage=None, cmdline="", **parts):
+        disk = b"a disk".ljust(1 << 20, b"\0")
+        write_image(self.import_dir / name, name,
+                    {"disk": ("disk.raw", disk), "kernel": ("vmlinux", b"a kernel")}, cmdline=cmdline)
+        if damage:
+            with open(self.import_dir / name / damage, "r+b") as f:
+                f.write(b"damage")
+
+
+def built_images():
+    """The folder of images that `cloche image build` made for the tests, or for this host."""
+    for d in (os.environ.get("CLOCHE_TEST_IMAGES"), BUILD / "e2e/import", "/var/lib/cloche/import"):
+        if d and (pathlib.Path(d) / "base/manifest.json").exists():
+            return pathlib.Path(d)
+    return None
 
 
 class KvmHost(LocalHost):
     kind, slow = "kvm", 10
 
-    def __init__(self, where, image):
-        super().__init__(where, [image], ["--memory-mib=512", "--boot-timeout-seconds=300"])
+    def __init__(self, where):
+        super().__init__(where, ["--memory-mib=512", "--disk-mib=2048", "--boot-timeout-seconds=300"])
+
+    def make_base(self):
+        (self.import_dir / "base").symlink_to(built_images() / "base")
+
+    def make_image(self, name, damage=None, cmdline=None, kernel=None, initrd=None):
+        make_variant(built_images() / "base", self.import_dir / name, name, damage, cmdline, kernel, initrd)
+
+
+def make_variant(base, folder, name, damage, cmdline, kernel, initrd):
+    """A copy of the base image with one part replaced, and its digest right, or damaged, and wrong."""
+    folder.mkdir()
+    manifest = json.loads((base / "manifest.json").read_text())
+    manifest["name"] = name
+    if cmdline is not None:
+        manifest["cmdline"] = cmdline
+    for part, data in (("kernel", kernel), ("initrd", initrd)):
+        if data is not None:
+            m = manifest["files"][part]
+            (folder / m["name"]).write_bytes(data)
+            m["bytes"], m["sha256"] = len(data), hashlib.sha256(data).hexdigest()
+    for m in manifest["files"].values():
+        if not (folder / m["name"]).exists():
+            subprocess.run(["cp", "--sparse=always", "--reflink=auto", base / m["name"], folder], check=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    if damage:
+        with open(folder / damage, "r+b") as f:
+            f.seek(4096)
+            f.write(b"damage")
 
 
 class MachineHost(Host):
-    """A machine of its own: `cloche machine start` with a state folder and a port of the tests."""
+    """A machine of its own: `cloche up --machine` with a home and a port of the tests."""
     kind, slow = "machine", 10
+    state, run = "/var/lib/cloche", "/run/cloche"
+    mark, cgroup = "cloched", "cloche"
+
+    def __init__(self, where):
+        self.where = pathlib.Path(where)
+        self.home = self.where / "home"
+        self.import_dir = self.home / "import"
+        self.import_dir.mkdir(parents=True)
+        self.env = dict(os.environ, CLOCHE_HOME=str(self.home), XDG_CONFIG_HOME=str(self.where / "config"))
+        subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", built_images() / "base", self.import_dir],
+                       check=True)
+        self.share_system_image()
+        port = free_port()
+        r = subprocess.run([CLOCHE, "up", "--machine", "--no-image", f"--port={port}", "--memory=3072", "--disk=16"],
+                           env=self.env, capture_output=True, text=True, timeout=1800)
+        if r.returncode != 0:
+            raise AssertionError(f"cloche up: {r.stdout}{r.stderr}")
+        config = json.loads((self.where / "config/cloche/config.json").read_text())
+        self.connect(config["apiKey"], port)
+        self.shell = MachineShell(self.home / "machine/shell.sock")
+
+    def share_system_image(self):
+        """The machine's system image takes minutes to make; the host's own is as good."""
+        for d in (BUILD / "e2e/machine", pathlib.Path("/var/lib/cloche/machine")):
+            if d.is_dir():
+                break
+        else:
+            return
+        target = self.home / "machine"
+        target.mkdir()
+        for f in d.iterdir():
+            if f.name.startswith("system") and f.is_file():
+                subprocess.run(["cp", "--sparse=always", "--reflink=auto", f, target], check=True)
+
+    def sh(self, script):
+        return self.shell.run(script)
+
+    def make_image(self, name, damage=None, cmdline=None, kernel=None, initrd=None):
+        make_variant(self.import_dir / "base", self.import_dir / name, name, damage, cmdline, kernel, initrd)
+
+    def restart_after_kill(self):
+        self.sh("kill -9 $(pidof cloched)")
+        self.wait_healthy(300)
+
+    def close(self):
+        subprocess.run([CLOCHE, "down"], env=self.env, capture_output=True, timeout=300)
+
+
+class MachineShell:
+    """The machine's second serial port, where a root shell waits."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def run(self, script, seconds=300):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(seconds)
+            s.connect(str(self.path))
+            word = base64.b64encode(script.encode()).decode()
+            mark = f"done-{time.monotonic_ns()}"
+            # The marks are put together there, so that the echo of the line is not taken for them.
+            s.sendall(b"\r")
+            time.sleep(0.2)
+            line = (f"stty -echo; m={mark}; echo; echo begin-$m; echo {word} | base64 -d | bash 2>&1; "
+                    f"echo; echo end-$m $?\r")
+            s.sendall(line.encode())
+            got = b""
+            while f"end-{mark}".encode() not in got or not got.endswith(b"\n"):
+                data = s.recv(65536)
+                if not data:
+                    raise AssertionError(f"the machine's shell closed: {got!r}")
+                got += data
+            text = got.decode(errors="replace").replace("\r", "")
+            body = text.split(f"begin-{mark}\n", 1)[1]
+            return body.split(f"\nend-{mark}", 1)[0]
+
+
+def why_not(kind):
+    """None when this machine can have such a host; else why not."""
+    if os.geteuid() != 0 and kind != "machine":
+        return "needs root"
+    if kind == "process":
+        if not (BUILD / "tests/tools/process_vmm").exists():
+            return "process_vmm is not built"
+        help_text = subprocess.run([BUILD / "src/cloched/cloched", "--help"], capture_output=True, text=True).stdout
+        return None if "--no-jail" in help_text else "cloched is built without -Ddev=true"
+    if not built_images():
+        return "no base image: cloche image build base"
+    usable = kvm_usable()
+    if kind == "kvm":
+        return None if usable else "no usable /dev/kvm"
+    if not shutil.which("qemu-system-x86_64"):
+        return "qemu-system-x86_64 is not installed"
+    return "/dev/kvm is usable: the kvm host runs the same" if usable and not os.environ.get("CLOCHE_E2E") else None
+
+
+def kvm_usable():
+    r = subprocess.run([CLOCHE, "doctor", "--json"], capture_output=True, text=True)
+    try:
+        return json.loads(r.stdout).get("mode") == "native"
+    except ValueError:
+        return False
+
+
+def make(kind, where):
+    return {"process": ProcessHost, "kvm": KvmHost, "machine": MachineHost}[kind](where)

@@ -79,6 +79,11 @@ def test_fault_5_missing_bytes_are_noticed(daemon):
     assert b"7 bytes of output are missing" in r.stderr
 
 
+def test_output_with_nul_bytes(daemon):
+    r = cloche(daemon(streaming(START, out(2, "a\0b\n"), leave(0))), "exec", "s", "x")
+    assert (r.returncode, r.stdout) == (0, b"a\0b\n")
+
+
 def test_announced_drops_are_told(daemon):
     d = daemon(streaming(START, out(2, "abc"), {"type": "dropped", "bytes": 7}, out(3, "x", 10), leave(0)))
     r = cloche(d, "exec", "s", "x")

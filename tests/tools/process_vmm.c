@@ -123,6 +123,7 @@ static int make_root(void)
 	static const char *const devices[] = { "/dev/null",   "/dev/zero",    "/dev/full",
 					       "/dev/random", "/dev/urandom", "/dev/tty" };
 
+	umask(022); /* the daemon's is stricter; a guest's folders are for its users */
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    mount("guest", "/mnt", "tmpfs", MS_NOSUID, "size=256m,mode=0755") < 0 ||
 	    chdir("/mnt") < 0)

@@ -106,6 +106,9 @@ static void nearest_word(void **state)
 	(void)state;
 	assert_string_equal(str_nearest("--imgae", words, 3), "--image");
 	assert_null(str_nearest("--frobnicate", words, 3));
+	/* A swap of neighbours counts once: "name" is nearer than "image". */
+	assert_string_equal(str_nearest("nmae", (const char *const[]){ "image", "name" }, 2),
+			    "name");
 }
 
 static void programs_report_their_end(void **state)
