@@ -15,6 +15,7 @@
 
 #include <jansson.h>
 #include <microhttpd.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,6 +43,10 @@ struct api {
 	bool loopback;
 	int stop_fd; /* eventfd, readable for good once the daemon is to end */
 	atomic_bool stopping;
+	/* Requests and threads that use the store and the sandboxes; api_stop() waits for none. */
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	unsigned working;
 	uint64_t started_ns;
 	struct {
 		atomic_uint_fast64_t requests[6]; /* by first digit of the status; 0: no answer */
@@ -49,6 +54,10 @@ struct api {
 		atomic_int_fast64_t open_requests, open_streams;
 	} count;
 };
+
+/* Around work that goes on outside of a request. */
+void api_work_begin(struct api *a);
+void api_work_end(struct api *a);
 
 /* The other end of a connection, for waits that outlive the handler. */
 struct client {

@@ -76,7 +76,8 @@ static int copy_row(const struct sandbox_manager *m, const struct store_sandbox 
 			   &row.secrets_json };
 	int r = 0;
 
-	id_new("sbx", row.id);
+	if (!row.id[0])
+		id_new("sbx", row.id);
 	snprintf(row.host, sizeof(row.host), "%s", m->config.host);
 	row.state = SANDBOX_CREATING;
 	row.created_ms = clock_wall_ms();

@@ -83,9 +83,10 @@ void sandbox_manager_free(struct sandbox_manager *m);
  *
  * In row the caller fills name, image ("": the default), vcpus, memory_mib, disk_mib (0: the
  * default), timeout_s, on_lease_end, idle_s, no_env, max_cost_micros, owner_key and the JSON
- * texts; the rest is ignored. On success the whole row is as stored. On failure nothing of the
- * sandbox is left but its row, "deleted"; row then keeps what the caller put in, and *details
- * (may be NULL) is NULL or an object for the caller to show and release, for example
+ * texts, and may choose an id; the rest is ignored. On success the whole row is as stored. On
+ * failure nothing of the sandbox is left but its row, "deleted"; row then keeps what the caller put
+ * in, and *details (may be NULL) is NULL or an object for the caller to show and release, for
+ * example
  * {"reason":"panic","serialTail":["…"]}.
  */
 int sandbox_create(struct sandbox_manager *m, struct store_sandbox *row, const char *actor,

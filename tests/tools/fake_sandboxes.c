@@ -1,7 +1,7 @@
 /*
  * sandbox/sandbox.h without machines. A running sandbox is a cloche-agent process in --no-init
  * mode; "stop" kills it. Names steer what a real host would do: an image "missing" is not found,
- * "full" is out of memory, "broken" does not boot.
+ * "full" is out of memory, "broken" does not boot, "slow" takes two seconds.
  */
 #include "fake_sandboxes.h"
 
@@ -190,11 +190,14 @@ int sandbox_create(struct sandbox_manager *m, struct store_sandbox *row, const c
 	r = refuse(row, details, e);
 	if (r)
 		return r;
-	id_new("sbx", row->id);
+	if (!row->id[0])
+		id_new("sbx", row->id);
 	row->created_ms = clock_wall_ms();
 	snprintf(row->host, sizeof(row->host), "test");
 	event_fill(&ev, "sandbox.created", actor, row->id);
 	r = store_sandbox_insert(m->store, row, &ev, e);
+	if (strcmp(row->image, "slow") == 0)
+		sleep(2);
 	if (r == 0)
 		r = agent_begin(m, row, e);
 	return r ? r : change(m, row, SANDBOX_RUNNING, "sandbox.started", actor, e);

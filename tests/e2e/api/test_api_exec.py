@@ -2,12 +2,11 @@
 import base64
 import http.client
 import json
-import time
 import uuid
 
 import pytest
 
-from test_api_sandboxes import check_shape
+from test_api_sandboxes import check_shape, wait_until
 
 
 def run(api, sandbox, *argv, **body):
@@ -39,16 +38,6 @@ def processes(api, sandbox, marker):
     # The pattern comes by stdin, or grep would find itself.
     out = sh(api, sandbox, "grep -lsaF -f - /proc/[0-9]*/cmdline", stdin=marker)
     return len(out["stdout"].splitlines())
-
-
-def wait_until(what, seconds=20):
-    """Polls a condition that has no event to wait on."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if what():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_command_by_argv(api, sandbox):

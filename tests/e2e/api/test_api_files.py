@@ -7,8 +7,7 @@ import uuid
 
 import pytest
 
-from test_api_exec import wait_until
-from test_api_sandboxes import check_shape
+from test_api_sandboxes import check_shape, wait_until
 
 
 @pytest.fixture

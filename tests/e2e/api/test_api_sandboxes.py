@@ -1,7 +1,18 @@
 """Sandboxes as records: created, listed, renewed, stopped, deleted; requests repeated."""
+import time
 import uuid
 
 import pytest
+
+
+def wait_until(what, seconds=20):
+    """Polls a condition that has no event to wait on."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if what():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def check_shape(api, name, value):
@@ -96,6 +107,33 @@ def test_list_filters_and_pages(api, make):
     api.post(f"/v1/sandboxes/{ids[0]}/stop")
     stopped = api.get("/v1/sandboxes", state="stopped", **{"metadata.tag": tag}).json["data"]
     assert [s["id"] for s in stopped] == [ids[0]]
+
+
+def test_who_does_not_wait_gets_the_sandbox_while_it_is_made(host):
+    api = host.client
+    answer = api.call("POST", "/v1/sandboxes?wait=0", {"image": "slow"})
+    assert (answer.status, answer.json["state"]) == (202, "creating")
+    check_shape(api, "Sandbox", answer.json)
+    path = "/v1/sandboxes/" + answer.json["id"]
+    assert api.get(path).json["state"] == "creating"
+    assert wait_until(lambda: api.get(path).json["state"] == "running")
+    api.call("DELETE", path)
+    waited = api.call("POST", "/v1/sandboxes?wait=60", {"image": "slow"})
+    assert (waited.status, waited.json["state"]) == (201, "running")
+    api.call("DELETE", "/v1/sandboxes/" + waited.json["id"])
+    failed = api.call("POST", "/v1/sandboxes?wait=60", {"image": "broken"})
+    assert (failed.status, failed.code) == (500, "boot_failed")
+    assert failed.json["error"]["details"]["serialTail"]
+    assert api.call("POST", "/v1/sandboxes?wait=1", {"count": 2}).fields() == {"wait"}
+
+
+def test_a_stop_waits_for_what_is_being_made(host):
+    answer = host.client.call("POST", "/v1/sandboxes?wait=0", {"image": "slow"})
+    host.stop()
+    host.start()
+    path = "/v1/sandboxes/" + answer.json["id"]
+    assert host.client.get(path).json["state"] == "running"
+    host.client.call("DELETE", path)
 
 
 def test_many_at_once_answer_one_by_one(api):
