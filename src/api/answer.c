@@ -25,7 +25,7 @@ int request_json(struct request *r, int status, json_t *value, struct err *e)
 	_cleanup_json_ json_t *owned = value;
 
 	return request_text(r, status, "application/json",
-			    value ? json_dumps(value, JSON_COMPACT) : NULL, e);
+			    owned ? json_dumps(owned, JSON_COMPACT) : NULL, e);
 }
 
 int request_header(struct request *r, const char *name, const char *value, struct err *e)

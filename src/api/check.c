@@ -18,6 +18,9 @@
 #define LEASE_MAX_S (366LL * 24 * 3600)
 
 static void problem_add(struct request *r, const char *code, const char *field, const char *fmt,
+			va_list ap) __attribute__((format(printf, 4, 0)));
+
+static void problem_add(struct request *r, const char *code, const char *field, const char *fmt,
 			va_list ap)
 {
 	char text[256];

@@ -28,7 +28,7 @@ static int put(struct ndjson *n, json_t *line)
 	_cleanup_json_ json_t *owned = line;
 	size_t before = n->out.len;
 
-	if (!line || json_dump_callback(line, append, &n->out, JSON_COMPACT) ||
+	if (!owned || json_dump_callback(owned, append, &n->out, JSON_COMPACT) ||
 	    buf_add(&n->out, "\n", 1)) {
 		n->out.len = before;
 		return -ENOMEM;
