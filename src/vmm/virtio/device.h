@@ -96,6 +96,9 @@ void virtio_leave(struct virtio_mmio *v);
 /* Whether requests may be taken: DRIVER_OK, not broken, not paused, not in a reset. */
 bool virtio_can_work(const struct virtio_mmio *v);
 
+/* The features that a driver may accept, those of the transport included. */
+uint64_t virtio_offered(const struct virtio_mmio *v);
+
 /* Whether the driver accepted a feature bit. */
 bool virtio_has_feature(const struct virtio_mmio *v, unsigned bit);
 
@@ -113,5 +116,6 @@ void virtio_config_changed(struct virtio_mmio *v);
 
 /* Makes the loop (or the device's thread) look at a queue. */
 void virtio_kick(struct virtio_mmio *v, unsigned queue);
+void virtio_kick_all(struct virtio_mmio *v);
 
 #endif

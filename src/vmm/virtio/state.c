@@ -110,8 +110,6 @@ static int invalid(const struct virtio_mmio *v, const char *what, struct err *e)
 static int check_header(const struct virtio_mmio *v, const struct device_state *d, size_t n,
 			struct err *e)
 {
-	uint64_t offered = v->spec.features | 1ULL << VIRTIO_F_VERSION_1 |
-			   1ULL << VIRTIO_RING_F_INDIRECT_DESC | 1ULL << VIRTIO_RING_F_EVENT_IDX;
 	uint64_t want = sizeof(*d) + (uint64_t)d->nqueues * sizeof(struct queue_state) +
 			d->config_len + d->own_len;
 
@@ -122,7 +120,7 @@ static int check_header(const struct virtio_mmio *v, const struct device_state *
 		return err_set(e, "state_mismatch", EINVAL,
 			       "state of virtio device %u is of device %u, version %u, %u queues",
 			       v->spec.device_id, d->device_id, d->version, d->nqueues);
-	if (d->driver_features & ~offered)
+	if (d->driver_features & ~virtio_offered(v))
 		return err_set(e, "state_mismatch", EINVAL,
 			       "state of virtio device %u uses features this one lacks",
 			       d->device_id);
