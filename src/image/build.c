@@ -252,8 +252,8 @@ int image_build(const struct image_build *b, struct image_manifest *m, struct er
 	ret = rootfs_check_tools(e);
 	if (ret == 0 && !image_name_valid(j.name))
 		ret = err_set(e, "bad_image_name", EINVAL, "\"%s\" is not an image name", j.name);
-	if (ret == 0 && !j.recipe.kernel_package)
-		ret = err_set(e, "bad_recipe", EINVAL, "recipe %s names no kernel", b->recipe);
+	if (ret == 0 && (!j.recipe.kernel_package || strcmp(j.recipe.release, "host") == 0))
+		ret = err_set(e, "bad_recipe", EINVAL, "recipe %s is none for a guest", b->recipe);
 	if (ret == 0)
 		ret = tree_mkdirs(b->images_dir, e);
 	path_printf(j.log, "%s/.build-%s.log", b->images_dir, j.name);

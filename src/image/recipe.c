@@ -78,7 +78,9 @@ static void list_recipes(const char *dir, struct buf *list)
 
 	for (struct dirent *f; d && (f = readdir(d));) {
 		path_printf(path, "%s/%s/recipe.json", dir, f->d_name);
-		if (f->d_name[0] != '.' && access(path, R_OK) == 0)
+		/* That of the machine is none for guests. */
+		if (f->d_name[0] != '.' && strcmp(f->d_name, "machine") != 0 &&
+		    access(path, R_OK) == 0)
 			buf_printf(list, "%s%s", list->len ? ", " : "", f->d_name);
 	}
 }

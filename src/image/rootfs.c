@@ -118,7 +118,7 @@ static void on_line(void *ctx, const char *line)
 	w->network |= has_any(line, network);
 	if (!w->complaint[0] && (strncmp(line, "E: ", 3) == 0 || strncmp(line, "Err:", 4) == 0))
 		snprintf(w->complaint, sizeof(w->complaint), "%s", line);
-	if (strncmp(line, "I: ", 3) == 0 && !strstr(line, "-hook "))
+	if (strncmp(line, "I: ", 3) == 0 && !strstr(line, "-hook ") && !strstr(line, "signal"))
 		w->spec->on_step(w->spec->ctx, line + 3);
 }
 
