@@ -81,14 +81,22 @@ static char **child_argv(char **argv)
 
 /*
  * Each sandbox is a handful of descriptors here and in the api child, which inherits the limit;
- * VMMs get their own.
+ * VMMs get their own. In a container the hard limit may not be ours to raise: then it has to do.
  */
 static int raise_file_limit(struct err *e)
 {
-	const struct rlimit files = { FILES_MAX, FILES_MAX };
+	struct rlimit files = { FILES_MAX, FILES_MAX };
 
-	return setrlimit(RLIMIT_NOFILE, &files) < 0 ? err_errno(e, errno, "raise the file limit")
-						    : 0;
+	if (setrlimit(RLIMIT_NOFILE, &files) == 0)
+		return 0;
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return err_errno(e, errno, "read the file limit");
+	files.rlim_cur = files.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+		return err_errno(e, errno, "raise the file limit");
+	log_warn("the host limits cloched to %llu open files: room for fewer sandboxes",
+		 (unsigned long long)files.rlim_max);
+	return 0;
 }
 
 static int serve(const struct options *o, const struct vmms_config *c, char **argv, struct err *e)
