@@ -63,6 +63,9 @@ static void print_status(const struct machine_status *st)
 	       st->memory_mib, st->disk_gib);
 	printf("API          http://127.0.0.1:%u %s\n", (unsigned)st->api_port,
 	       st->api_reachable ? "answers" : "does not answer");
+	if (st->outdated)
+		printf("programs     older than those installed; restart the machine to change "
+		       "over\n");
 }
 
 static int status_run(struct cli *c, struct err *e)

@@ -63,11 +63,15 @@ static int configure(uint16_t port, char *key, struct err *e)
 static int start(struct cli *c, const struct cloche_paths *p, bool native, uint16_t port, char *key,
 		 struct err *e)
 {
+	struct machine_status st;
 	struct progress *progress;
 	int ret;
 
 	if (!native) {
 		ret = host_machine_start(c, p, e);
+		if (ret == 0 && machine_status(p->machine, &st, e) == 0 && st.outdated)
+			fprintf(stderr, "The machine runs programs older than those installed. "
+					"To change over: cloche down, then cloche up.\n");
 		return ret < 0 ? ret : machine_key(p->machine, key, KEY_MAX, e);
 	}
 	progress = progress_new(!c->json);

@@ -116,7 +116,7 @@ static int launch(const struct machine_spec *s, struct pidrec *r, struct err *e)
 				 .tb_mib = host_memory_mib() < 8192 ? 256 : 1024,
 				 .api_port = s->api_port,
 				 .images = s->images_dir };
-	char log[PATH_MAX], version[16];
+	char log[PATH_MAX], version[16], payload[SHA256_HEX_LEN];
 	struct qemu q;
 	int ret = qemu_find(&q, e);
 
@@ -133,9 +133,10 @@ static int launch(const struct machine_spec *s, struct pidrec *r, struct err *e)
 	if (ret < 0)
 		return ret;
 	snprintf(version, sizeof(version), "%d.%d", q.major, q.minor);
-	extra = json_pack("{s:b,s:i,s:i,s:i,s:i,s:s}", "kvm", c.kvm, "memoryMiB", (int)c.memory_mib,
-			  "vcpus", (int)c.vcpus, "diskGiB", (int)s->disk_gib, "apiPort",
-			  (int)c.api_port, "qemuVersion", version);
+	payload_id(payload);
+	extra = json_pack("{s:b,s:i,s:i,s:i,s:i,s:s,s:s}", "kvm", c.kvm, "memoryMiB",
+			  (int)c.memory_mib, "vcpus", (int)c.vcpus, "diskGiB", (int)s->disk_gib,
+			  "apiPort", (int)c.api_port, "qemuVersion", version, "payload", payload);
 	return service_save(s->state_dir, NAME, r, extra, e);
 }
 
@@ -288,6 +289,7 @@ static uint64_t uptime_s(const struct pidrec *r)
 int machine_status(const char *state_dir, struct machine_status *st, struct err *e)
 {
 	_cleanup_json_ json_t *doc = NULL;
+	char payload[SHA256_HEX_LEN];
 	struct pidrec r;
 	_cleanup_close_ int pidfd = service_find(state_dir, NAME, &r, &doc);
 
@@ -305,6 +307,8 @@ int machine_status(const char *state_dir, struct machine_status *st, struct err 
 	snprintf(st->qemu_version, sizeof(st->qemu_version), "%s",
 		 json_get_str(doc, "qemuVersion", ""));
 	snprintf(st->started_at, sizeof(st->started_at), "%s", json_get_str(doc, "startedAt", ""));
+	payload_id(payload);
+	st->outdated = payload[0] && strcmp(payload, json_get_str(doc, "payload", payload)) != 0;
 	st->api_reachable = health_ok(st->api_port, 3000);
 	return 0;
 }
@@ -313,12 +317,12 @@ json_t *machine_status_json(const struct machine_status *st)
 {
 	if (!st->running)
 		return json_pack("{s:b}", "running", 0);
-	return json_pack("{s:b,s:i,s:I,s:s,s:i,s:i,s:i,s:i,s:b,s:s,s:s}", "running", 1, "pid",
+	return json_pack("{s:b,s:i,s:I,s:s,s:i,s:i,s:i,s:i,s:b,s:b,s:s,s:s}", "running", 1, "pid",
 			 (int)st->pid, "uptimeSeconds", (json_int_t)st->uptime_s, "accelerator",
 			 st->kvm ? "kvm" : "tcg", "memoryMiB", (int)st->memory_mib, "vcpus",
 			 (int)st->vcpus, "diskGiB", (int)st->disk_gib, "apiPort", (int)st->api_port,
-			 "apiReachable", st->api_reachable, "qemuVersion", st->qemu_version,
-			 "startedAt", st->started_at);
+			 "apiReachable", st->api_reachable, "outdated", st->outdated, "qemuVersion",
+			 st->qemu_version, "startedAt", st->started_at);
 }
 
 int machine_key(const char *state_dir, char *key, size_t n, struct err *e)

@@ -40,6 +40,7 @@ struct machine_status {
 	unsigned memory_mib, vcpus, disk_gib;
 	uint16_t api_port;
 	bool api_reachable;
+	bool outdated; /* our programs were built anew since it started */
 	char qemu_version[16], started_at[32];
 };
 

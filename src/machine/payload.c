@@ -97,3 +97,26 @@ int payload_make(const char *path, struct err *e)
 	unlink(made);
 	return ret;
 }
+
+void payload_id(char hex[SHA256_HEX_LEN])
+{
+	struct sha256 sum;
+
+	hex[0] = '\0';
+	sha256_init(&sum);
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		char path[PATH_MAX];
+		struct stat st;
+		int64_t v[3] = { 0 };
+
+		if (paths_find(parts[i].name, path, NULL) == 0 && stat(path, &st) == 0) {
+			v[0] = st.st_size;
+			v[1] = st.st_mtim.tv_sec;
+			v[2] = st.st_mtim.tv_nsec;
+		} else if (parts[i].required) {
+			return;
+		}
+		sha256_add(&sum, v, sizeof(v));
+	}
+	sha256_end_hex(&sum, hex);
+}

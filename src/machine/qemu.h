@@ -12,8 +12,9 @@
 
 struct err;
 
-#define QEMU_PREFERRED 10 /* from this major version on, guests fork several times faster in TCG \
-			   */
+#define QEMU_PREFERRED                                                            \
+	10 /* from this major version on, guests fork several times faster in TCG \
+	    */
 
 struct qemu {
 	char path[PATH_MAX];
