@@ -26,6 +26,13 @@ struct option_def {
 	const char *what; /* NULL: not shown */
 };
 
+/* Builds that refuse it do not show it either. */
+#if CLOCHED_MAY_UNJAIL
+#define NO_JAIL_HELP "(development): VMMs stay root and see the host's files"
+#else
+#define NO_JAIL_HELP NULL
+#endif
+
 #define AT(field) offsetof(struct options, field)
 #define OPTION_TEXT(name, field, absent, what)               \
 	{                                                    \

@@ -276,7 +276,7 @@ static int spawn(struct sandbox_manager *m, struct sandbox *s, struct err *e)
 	int r = broker_vmm_spawn(m->config.broker, s->row.id, (unsigned)s->row.vcpus,
 				 (unsigned)s->row.memory_mib, &vmm, e);
 
-	if (r == -EIO && e && strcmp(e->code, "vmm_exists") == 0) {
+	if (r < 0 && strcmp(e->code, "vmm_exists") == 0) {
 		/* What a failed clean-up left behind. */
 		guest_end(m, s, NULL);
 		r = broker_vmm_spawn(m->config.broker, s->row.id, (unsigned)s->row.vcpus,
@@ -291,6 +291,34 @@ static int spawn(struct sandbox_manager *m, struct sandbox *s, struct err *e)
 	s->epoch++;
 	pthread_mutex_unlock(&m->lock);
 	return 0;
+}
+
+/* What a VMM or the broker says, in the words of sandbox.h. */
+static void translate(struct err *e)
+{
+	static const struct {
+		const char *from, *to, *fix;
+	} words[] = {
+		{ "vmm_limit", "capacity_sandboxes",
+		  "Stop or delete a sandbox, or try again later." },
+		{ "memory_unavailable", "capacity_memory",
+		  "Stop or delete a sandbox, or ask for less memory." },
+		{ "kernel_invalid", "boot_failed",
+		  "The image's kernel is no ELF file with a PVH note: "
+		  "build the image again." },
+		{ "vmm_gone", "vmm_failed", "" },
+		{ "vmm_timeout", "vmm_failed", "" },
+		{ "vmm_exists", "vmm_failed", "" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (strcmp(e->code, words[i].from) != 0)
+			continue;
+		e->code = words[i].to;
+		if (words[i].fix[0])
+			err_fix(e, "%s", words[i].fix);
+		return;
+	}
 }
 
 static int boot(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, struct err *e)
@@ -326,10 +354,13 @@ int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_
 	uint64_t began = clock_mono_ns();
 	int r = spawn(m, s, e);
 
-	if (r < 0)
+	if (r < 0) {
+		translate(e);
 		return r;
+	}
 	r = boot(m, s, &wait, e);
 	if (r < 0) {
+		translate(e);
 		if (details && wait >= 0)
 			*details = explain(m, s, wait);
 		log_vmm_words(s);

@@ -261,6 +261,7 @@ int sandbox_start(struct sandbox_manager *m, const char *id, const char *actor, 
 		  struct err *e)
 {
 	struct sandbox *s = manager_lock(m, id, e);
+	struct err why = { 0 };
 	int r = 0;
 
 	if (details)
@@ -271,11 +272,14 @@ int sandbox_start(struct sandbox_manager *m, const char *id, const char *actor, 
 		pthread_mutex_lock(&m->lock);
 		s->row.generation++;
 		pthread_mutex_unlock(&m->lock);
-		r = start(m, s, actor, details, e);
+		r = start(m, s, actor, details, &why);
 	} else if (s->row.state != SANDBOX_RUNNING) {
-		r = err_set(e, "sandbox_wrong_state", EBUSY, "%s is %s; only a stopped one starts",
-			    id, sandbox_state_name(s->row.state));
+		r = err_set(&why, "sandbox_wrong_state", EBUSY,
+			    "%s is %s; only a stopped one starts", id,
+			    sandbox_state_name(s->row.state));
 	}
 	manager_unlock(m, s);
+	if (r < 0 && e)
+		*e = why;
 	return r;
 }

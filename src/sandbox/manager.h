@@ -117,7 +117,7 @@ int change_state(struct sandbox_manager *m, struct sandbox *s, enum sandbox_stat
 /*
  * Starts the guest of s from its disk and waits until its agent has adopted it. On success
  * s->guest is open and *wait_fd is a control connection on which a wait is pending. On failure
- * nothing is left of the guest, and *details may hold what to show.
+ * nothing is left of the guest, and *details may hold what to show. e is not NULL.
  */
 int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_t **details,
 	       struct err *e);

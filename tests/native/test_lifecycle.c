@@ -140,7 +140,7 @@ static void test_fault_38_failed_creates_leave_nothing(void **state)
 		const char *image, *cmdline, *code, *reason;
 	} cases[] = {
 		{ "panics", "process_vmm=panic", "boot_failed", "panic" },
-		{ "crashes", "process_vmm=crash", "vmm_gone", NULL },
+		{ "crashes", "process_vmm=crash", "vmm_failed", NULL },
 		{ "powersoff", "process_vmm=poweroff", "boot_failed", "poweroff" },
 	};
 	struct fixture *f = *state;
@@ -489,6 +489,55 @@ static void test_delete_interrupts_a_create(void **state)
 	assert_nothing_left(f, &before);
 }
 
+struct one_create {
+	struct fixture *f;
+	pthread_t thread;
+	struct store_sandbox row;
+	struct err e;
+	int r;
+};
+
+static void *create_one(void *p)
+{
+	struct one_create *c = p;
+
+	c->row = fixture_row("base");
+	c->r = sandbox_create(c->f->m, &c->row, "", NULL, &c->e);
+	return NULL;
+}
+
+/* Ten at once where user ids are for eight. */
+static void test_many_at_once_and_no_more_than_fit(void **state)
+{
+	struct fixture *f = *state;
+	struct counts before = fixture_count(f);
+	struct one_create c[10] = { 0 };
+	int made = 0, refused = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(c); i++) {
+		c[i].f = f;
+		assert_int_equal(pthread_create(&c[i].thread, NULL, create_one, &c[i]), 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(c); i++) {
+		pthread_join(c[i].thread, NULL);
+		if (c[i].r == 0) {
+			made++;
+		} else {
+			refused++;
+			assert_string_equal(c[i].e.code, "capacity_sandboxes");
+		}
+	}
+	assert_int_equal(made, 8);
+	assert_int_equal(refused, 2);
+	for (size_t i = 0; i < ARRAY_SIZE(c); i++)
+		if (c[i].r == 0) {
+			assert_int_equal(fixture_exec(f, c[i].row.id, "exit 4"), 4);
+			must(sandbox_delete(f->m, c[i].row.id, "", &c[i].e), &c[i].e);
+			store_sandbox_free(&c[i].row);
+		}
+	assert_nothing_left(f, &before);
+}
+
 static void test_usage_is_metered(void **state)
 {
 	struct fixture *f = *state;
@@ -529,6 +578,7 @@ int main(void)
 		TEST(test_half_made_is_rolled_back),
 		TEST(test_killed_at_any_moment),
 		TEST(test_delete_interrupts_a_create),
+		TEST(test_many_at_once_and_no_more_than_fit),
 		TEST(test_usage_is_metered),
 	};
 	const char *why = fixture_unavailable();
