@@ -28,6 +28,7 @@
 #define LZ4_LEGACY_MAGIC 0x184c2102U
 #define LZ4_LEGACY_BLOCK (8UL << 20) /* unpacked bytes in every block but the last */
 #define ZSTD_MAGIC 0xfd2fb528U
+#define RATIO_MAX 1000 /* no kernel shrinks that far */
 #define PVH_NOTE_TYPE 18 /* XEN_ELFNOTE_PHYS32_ENTRY */
 
 static const uint8_t xz_magic[] = { 0xfd, '7', 'z', 'X', 'Z', 0 };
@@ -132,7 +133,7 @@ static int unpack(const uint8_t *p, size_t n, struct buf *out, struct err *e)
 
 	if (n >= SELFMAG && memcmp(p, ELFMAG, SELFMAG) == 0)
 		return buf_add(out, p, n) < 0 ? err_errno(e, ENOMEM, "unpack the kernel") : 0;
-	if (want < sizeof(Elf64_Ehdr) || want > BZIMAGE_KERNEL_MAX)
+	if (want < sizeof(Elf64_Ehdr) || want > BZIMAGE_KERNEL_MAX || want / RATIO_MAX > n)
 		return bad(e, "its unpacked size makes no sense");
 	if (buf_reserve(out, want) < 0)
 		return err_errno(e, ENOMEM, "unpack the kernel");
