@@ -193,7 +193,6 @@ int modules_pack(const char *dir, const char *release, const char *const *want, 
 {
 	_cleanup_buf_ struct buf dep = { 0 }, builtin = { 0 }, order = { 0 }, seen = { 0 };
 	_cleanup_buf_ struct buf list = { 0 };
-	char *save = NULL;
 	int ret;
 
 	ret = read_table(dir, "modules.dep", &dep, e);
@@ -204,9 +203,9 @@ int modules_pack(const char *dir, const char *release, const char *const *want, 
 				    n, &order, e);
 	if (ret < 0)
 		return ret;
-	for (char *p = order.len ? strtok_r(order.data, "\n", &save) : NULL; p;
-	     p = strtok_r(NULL, "\n", &save)) {
-		ret = pack_one(dir, release, p, cpio, &seen, &list, e);
+	for (size_t at = 0; at < order.len; at += strlen(order.data + at) + 1) {
+		order.data[at + strcspn(order.data + at, "\n")] = '\0';
+		ret = pack_one(dir, release, order.data + at, cpio, &seen, &list, e);
 		if (ret < 0)
 			return ret;
 	}
