@@ -203,7 +203,7 @@ int modules_pack(const char *dir, const char *release, const char *const *want, 
 				    n, &order, e);
 	if (ret < 0)
 		return ret;
-	for (size_t at = 0; at < order.len; at += strlen(order.data + at) + 1) {
+	for (size_t at = 0; order.data && at < order.len; at += strlen(order.data + at) + 1) {
 		order.data[at + strcspn(order.data + at, "\n")] = '\0';
 		ret = pack_one(dir, release, order.data + at, cpio, &seen, &list, e);
 		if (ret < 0)
