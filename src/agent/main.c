@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/sysinfo.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -141,6 +142,18 @@ static size_t output_budget(void)
 	return bytes < OUTPUT_MIN ? OUTPUT_MIN : bytes > OUTPUT_MAX ? OUTPUT_MAX : (size_t)bytes;
 }
 
+/* One line on the console: how long the kernel and we took. */
+static void say_ready(const struct agent *a)
+{
+	struct timespec up;
+
+	if (!a->machine)
+		return;
+	clock_gettime(CLOCK_BOOTTIME, &up);
+	log_info("ready %lld ms after the kernel's start",
+		 (long long)up.tv_sec * 1000 + up.tv_nsec / 1000000);
+}
+
 static int serve(struct agent *a, int listen_fd, struct err *e)
 {
 	int r = loop_new(&a->loop, e);
@@ -149,6 +162,8 @@ static int serve(struct agent *a, int listen_fd, struct err *e)
 		r = watch_signals(a, e);
 	if (r == 0)
 		r = server_listen(a, listen_fd, e);
+	if (r == 0)
+		say_ready(a);
 	if (r == 0)
 		r = loop_run(a->loop, e);
 	return r;

@@ -423,8 +423,8 @@ int main(int argc, char **argv_)
 		return 2;
 	agent_path = argv_[1];
 	if (geteuid() != 0) {
-		fputs("skipped: needs root\n", stderr);
-		return 77;
+		puts("1..0 # SKIP needs root for namespaces");
+		return 0;
 	}
 	return cmocka_run_group_tests(tests, start, stop);
 }
