@@ -77,8 +77,8 @@ void file_send_json(struct file_io *io, enum frame_type type, json_t *o)
 int file_receive(struct file_io *io, struct frame *f)
 {
 	for (;;) {
-		long n = frame_take((const uint8_t *)io->in.data + io->in_at,
-				    io->in.len - io->in_at, f);
+		size_t have = io->in.len - io->in_at;
+		long n = have ? frame_take((const uint8_t *)io->in.data + io->in_at, have, f) : 0;
 		ssize_t r;
 
 		if (n < 0)
@@ -87,7 +87,8 @@ int file_receive(struct file_io *io, struct frame *f)
 			io->in_at += (size_t)n;
 			return 0;
 		}
-		buf_consume(&io->in, io->in_at);
+		if (io->in_at)
+			buf_consume(&io->in, io->in_at);
 		io->in_at = 0;
 		if (buf_reserve(&io->in, RECV_STEP) < 0)
 			return -ENOMEM;

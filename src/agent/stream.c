@@ -134,8 +134,8 @@ static int dispatch(struct stream *s)
 {
 	while (s->state == OPEN && !s->hold) {
 		struct frame f;
-		long n = frame_take((const uint8_t *)s->in.data + s->in_at, s->in.len - s->in_at,
-				    &f);
+		size_t have = s->in.len - s->in_at;
+		long n = have ? frame_take((const uint8_t *)s->in.data + s->in_at, have, &f) : 0;
 
 		if (n <= 0)
 			return (int)n;
@@ -343,7 +343,8 @@ void stream_reply(struct stream *s, json_t *o)
 
 int stream_peek_fd(const struct stream *s, struct buf *left)
 {
-	int r = buf_add(left, s->in.data + s->in_at, s->in.len - s->in_at);
+	size_t have = s->in.len - s->in_at;
+	int r = have ? buf_add(left, s->in.data + s->in_at, have) : 0;
 
 	return r < 0 ? r : s->fd;
 }

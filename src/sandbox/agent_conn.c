@@ -182,7 +182,8 @@ static int recv_now(struct agent_conn *c, struct err *e)
 /* The frame at the front of in, if it is whole. */
 static int take_buffered(struct agent_conn *c, struct frame *f, struct err *e)
 {
-	long n = frame_take((const uint8_t *)c->in.data + c->in_at, c->in.len - c->in_at, f);
+	size_t have = c->in.len - c->in_at;
+	long n = have ? frame_take((const uint8_t *)c->in.data + c->in_at, have, f) : 0;
 
 	if (n < 0)
 		return agent_fail(c, e, "agent_protocol", EPROTO, "the agent sent no valid frame");

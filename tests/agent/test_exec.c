@@ -347,42 +347,6 @@ static void garbage_is_dropped(void **state)
 	json_decref(harness_call(&H, "hello", NULL));
 }
 
-/* A fork bomb ends at the limit, the agent answers meanwhile, and killing it leaves nothing. */
-static void fault_06_fork_bomb_is_bounded(void **state)
-{
-	_cleanup_agent_conn_ struct agent_conn *c = NULL;
-	_cleanup_run_ struct run r = { 0 };
-	char path[200], id[64];
-	struct err e = { 0 };
-
-	(void)state;
-	snprintf(path, sizeof(path), "%s/cloche.slice/pids.max", H.cgroup);
-	if (!H.cgroup[0] || access(path, F_OK) < 0) {
-		print_message("no pids controller in a cgroup2 here: nothing bounds the bomb\n");
-		skip();
-	}
-	c = harness_open(&H,
-			 json_pack("{s:s,s:s}", "command", "b() { b | b & }; b; sleep 3600", "user",
-				   "agent"),
-			 id);
-	for (;;) {
-		_cleanup_buf_ struct buf b = { 0 };
-
-		json_decref(harness_call(&H, "hello", NULL));
-		snprintf(path, sizeof(path), "%s/cloche.slice/pids.events", H.cgroup);
-		assert_int_equal(fd_read_file(path, &b, 4096, NULL), 0);
-		if (strncmp(b.data, "max 0\n", 6) != 0)
-			break; /* it has hit the limit */
-	}
-	json_decref(harness_call(&H, "hello", NULL));
-	assert_int_equal(agent_cancel(c, &e), 0);
-	assert_int_equal(run_follow(c, &r, &e), 0);
-	assert_int_equal(r.exit.signal, SIGKILL);
-	assert_int_equal(harness_count(&H, "sleep 3600"), 0);
-	assert_int_equal(harness_sh(&H, &r, "echo well"), 0);
-	assert_string_equal(r.out.data, "well\n");
-}
-
 static int start(void **state)
 {
 	(void)state;
@@ -416,7 +380,6 @@ int main(int argc, char **argv_)
 		cmocka_unit_test(background_holder_does_not_hang_exec),
 		cmocka_unit_test(terminal),
 		cmocka_unit_test(garbage_is_dropped),
-		cmocka_unit_test(fault_06_fork_bomb_is_bounded),
 	};
 
 	if (argc != 2)
