@@ -36,7 +36,8 @@ struct watcher {
 	uint64_t at[2];	   /* next byte of each output to send */
 	uint64_t until[2]; /* attach without follow: where to stop */
 	bool gives;	   /* exec: it has sent input, and nobody else may */
-	uint64_t taken;	   /* exec: the last STDIN_TAKEN */
+	uint64_t from;	   /* where in the command's input this stream's begins */
+	uint64_t taken;	   /* the last STDIN_TAKEN, counted from there */
 };
 
 static void release(struct watcher *w)
@@ -141,11 +142,11 @@ static void send_taken(struct watcher *w)
 	uint64_t written = w->p->in.written;
 	uint8_t le[8];
 
-	if (!w->gives || written == w->taken)
+	if (!w->gives || written <= w->from || written - w->from == w->taken)
 		return;
-	w->taken = written;
+	w->taken = written - w->from;
 	for (int i = 0; i < 8; i++)
-		le[i] = (uint8_t)(written >> 8 * i);
+		le[i] = (uint8_t)(w->taken >> 8 * i);
 	stream_send(w->s, FRAME_STDIN_TAKEN, le, sizeof(le));
 }
 
@@ -283,7 +284,7 @@ static int give(struct watcher *w)
 		if (o->kind == FEED)
 			return -EPROTO;
 	if (!w->gives)
-		w->taken = w->p->in.written;
+		w->from = w->p->in.accepted;
 	w->gives = true;
 	return 0;
 }
@@ -294,7 +295,8 @@ static int take_stdin(struct watcher *w, const struct frame *f)
 	struct process *p = w->p;
 	struct err e = { 0 };
 
-	if (give(w) < 0 || p->in.eof || p->in.accepted - w->taken + f->len > AGENT_STDIN_WINDOW)
+	if (give(w) < 0 || p->in.eof ||
+	    p->in.accepted - w->from - w->taken + f->len > AGENT_STDIN_WINDOW)
 		return -EPROTO;
 	if (process_input(p, f->payload, f->len, &e) < 0) {
 		log_err(LOG_WARN, &e, p->id);
