@@ -1,8 +1,10 @@
 /*
- * A scan of /proc. Each round takes a list of all processes, marks those that belong, spreads the
- * mark along parents until nothing changes, and signals. A process forked during the scan is found
- * by the next round; rounds end when one finds nobody new, or after ROUNDS (a fork bomb outruns
- * any scan: that is what cgroups are for, and this is the way without them).
+ * A scan of /proc. Each round takes a list of all processes, keeps those below the agent (which is
+ * PID 1 or a subreaper, so its orphans stay below it, and other agents' commands on the machine are
+ * never touched), marks those that belong, spreads the mark to their children, and signals. A
+ * process forked during the scan is found by the next round; rounds end when one finds nobody new,
+ * or after ROUNDS (a fork bomb outruns any scan: that is what cgroups are for, and this is the way
+ * without them).
  */
 #include "agent/kill_tree.h"
 
@@ -26,6 +28,7 @@
 
 struct seen {
 	pid_t pid, parent, session;
+	bool below; /* the agent */
 	bool ours;
 };
 
@@ -86,11 +89,21 @@ static int scan(const char *id, pid_t pid, struct buf *list)
 	return 0;
 }
 
-static void spread(struct seen *s, size_t n)
+/* Everything below the agent, then of that everything below what is ours. */
+static void spread(struct seen *s, size_t n, pid_t self)
 {
 	bool changed = true;
 
 	while (changed) {
+		changed = false;
+		for (size_t i = 0; i < n; i++)
+			for (size_t k = 0; k < n && !s[i].below; k++)
+				if (s[i].parent == self || (s[k].below && s[i].parent == s[k].pid))
+					s[i].below = changed = true;
+	}
+	for (size_t i = 0; i < n; i++)
+		s[i].ours &= s[i].below;
+	for (changed = true; changed;) {
 		changed = false;
 		for (size_t i = 0; i < n; i++)
 			for (size_t k = 0; k < n && !s[i].ours; k++)
@@ -113,7 +126,7 @@ int kill_tree(const char *id, pid_t pid, int sig)
 			return found;
 		s = (struct seen *)list.data;
 		n = list.len / sizeof(*s);
-		spread(s, n);
+		spread(s, n, self);
 		found = 0;
 		for (size_t i = 0; i < n; i++)
 			if (s[i].ours && s[i].pid != self) {

@@ -147,15 +147,41 @@ bool harness_start(struct harness *h, const char *agent, bool raw)
 	return true;
 }
 
+void harness_start_plain(struct harness *h, const char *agent)
+{
+	int listener;
+
+	*h = (struct harness){ .dir = "/tmp/cloche-agent-XXXXXX", .plain = true };
+	assert_non_null(mkdtemp(h->dir));
+	snprintf(h->sock, sizeof(h->sock), "%s/s", h->dir);
+	listener = listen_at(h->sock);
+	h->pid = fork();
+	assert_true(h->pid >= 0);
+	if (h->pid == 0) {
+		must(dup2(listener, 3) == 3 && fcntl(3, F_SETFD, 0) == 0, "pass the socket");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(agent, agent, "--no-init", "--listen-fd", "3", "--run-dir", h->dir, NULL);
+		must(false, agent);
+	}
+	close(listener);
+	adopt_it(h);
+}
+
 void harness_stop(struct harness *h)
 {
+	char generation[64];
+
 	char slice[160];
 
-	if (!h->pid)
+	if (!h->dir[0])
 		return;
-	kill(h->pid, SIGKILL);
-	waitpid(h->pid, NULL, 0);
+	if (h->pid) {
+		kill(h->pid, SIGKILL);
+		waitpid(h->pid, NULL, 0);
+	}
 	unlink(h->sock);
+	snprintf(generation, sizeof(generation), "%s/generation", h->dir);
+	unlink(generation);
 	rmdir(h->dir);
 	if (!h->cgroup[0])
 		return;
@@ -314,7 +340,10 @@ static bool same_space(const struct harness *h, const char *name)
 	snprintf(path, sizeof(path), "/proc/%s/ns/pid", name);
 	if (readlink(path, a, sizeof(a) - 1) < 0)
 		return false;
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid_for_children", h->pid);
+	if (h->plain)
+		snprintf(path, sizeof(path), "/proc/self/ns/pid");
+	else
+		snprintf(path, sizeof(path), "/proc/%d/ns/pid_for_children", h->pid);
 	return readlink(path, b, sizeof(b) - 1) > 0 && strcmp(a, b) == 0;
 }
 

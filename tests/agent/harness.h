@@ -21,12 +21,16 @@ struct harness {
 	char dir[32];
 	char sock[64];
 	char cgroup[128]; /* "" when there is no cgroup2 */
-	pid_t pid;
+	pid_t pid;	  /* 0 once it was waited for */
+	bool plain;
 };
 
 /* Starts it and, unless raw, adopts it with env {"ACCOUNT": "yes"}. False when this machine cannot
  * (the reason was printed). */
 bool harness_start(struct harness *h, const char *agent, bool raw);
+/* An agent right on this machine, without namespaces and without cgroups: it falls back to finding
+ * its commands in /proc. Adopted. */
+void harness_start_plain(struct harness *h, const char *agent);
 void harness_stop(struct harness *h);
 
 int harness_dial(const struct harness *h);

@@ -438,8 +438,40 @@ static void stop_ends_everything(void **state)
 	assert_int_equal(r.exit.code, 0);
 	assert_int_equal(waitpid(own.pid, NULL, 0), own.pid);
 	own.pid = 0;
-	unlink(own.sock);
-	rmdir(own.dir);
+	harness_stop(&own);
+}
+
+/* 4: without cgroups too a timeout reaches a session of its own and a double fork; and one agent
+ * stopping never touches another's commands. */
+static void fault_04_without_cgroups(void **state)
+{
+	_cleanup_run_ struct run r = { 0 };
+	struct harness own = { 0 };
+	struct err e = { 0 };
+	char id[64];
+
+	(void)state;
+	background("sleep 76000", id); /* of the other agent */
+	harness_start_plain(&own, agent_path);
+	assert_int_equal(harness_exec(&own,
+				      json_pack("{s:s,s:i}", "command",
+						"setsid sleep 76101 & (setsid sleep 76102 &) ; "
+						"echo up; sleep 76103",
+						"timeoutMs", 300),
+				      NULL, 0, &r, &e),
+			 0);
+	assert_string_equal(r.out.data, "up\n");
+	assert_true(r.exit.timed_out);
+	assert_int_equal(harness_count(&own, "sleep 761"), 0);
+	run_free(&r);
+	assert_int_equal(harness_sh(&own, &r, "sleep 76104 & echo left"), 0);
+	json_decref(harness_call(&own, "stop", NULL));
+	assert_int_equal(waitpid(own.pid, NULL, 0), own.pid);
+	own.pid = 0;
+	assert_int_equal(harness_count(&own, "sleep 76104"), 0);
+	harness_stop(&own);
+	assert_int_equal(harness_count(&H, "sleep 76000"), 1);
+	json_decref(harness_call(&H, "forget", by_id(id)));
 }
 
 static int start(void **state)
@@ -461,6 +493,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(fault_02_04_timeout_kills_all),
 		cmocka_unit_test(timeout_by_sigterm),
 		cmocka_unit_test(timeout_not_reached),
+		cmocka_unit_test(fault_04_without_cgroups),
 		cmocka_unit_test(fault_09_cancel_kills),
 		cmocka_unit_test(signals_reach_the_group),
 		cmocka_unit_test(fault_03_background_survives),
