@@ -11,6 +11,8 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -451,6 +453,32 @@ static void bad_ring(void **state)
 	expect_broken(f);
 }
 
+/* A guest that breaks its device for ever does not fill the host's log. */
+static void faults_are_logged_a_few_times(void **state)
+{
+	_cleanup_close_ int saved = dup(STDERR_FILENO), log = memfd_create("log", MFD_CLOEXEC);
+	struct fixture *f = *state;
+	static char text[65536];
+	unsigned lines = 0;
+	ssize_t n;
+
+	assert_int_equal(dup2(log, STDERR_FILENO), STDERR_FILENO);
+	for (int i = 0; i < 50; i++) {
+		f->d.heap = 1 << 20;
+		vdrv_start(&f->d, 0, 8);
+		vdrv_desc(&f->d, 0, 0, MEM, 16, W, 0);
+		vdrv_offer(&f->d, 0, 0);
+		vdrv_kick(&f->d, 0);
+		vdrv_turn(f->loop);
+		assert_true(virtio_mmio_is_broken(f->d.v));
+	}
+	assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	n = pread(log, text, sizeof(text), 0);
+	for (ssize_t i = 0; i < n; i++)
+		lines += text[i] == '\n';
+	assert_int_equal(lines, 8);
+}
+
 static void save_and_restore(void **state)
 {
 	struct fixture *f = *state;
@@ -559,6 +587,7 @@ int main(void)
 		T(bad_indirect_tables),
 		T(indirect_not_negotiated),
 		T(bad_ring),
+		T(faults_are_logged_a_few_times),
 		T(save_and_restore),
 		T(altered_states),
 	};

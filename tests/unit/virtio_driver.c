@@ -291,17 +291,21 @@ void vdrv_wait_irq(struct vdrv *d)
 	vdrv_set(d, VIRTIO_MMIO_INTERRUPT_ACK, vdrv_get(d, VIRTIO_MMIO_INTERRUPT_STATUS));
 }
 
-uint32_t vdrv_wait(struct vdrv *d, unsigned i, uint16_t *head)
+bool vdrv_arm(struct vdrv *d, unsigned i)
 {
 	struct vdrv_queue *q = &d->q[i];
+
+	__atomic_store_n(&avail_ring(d, i)->ring[q->size], q->last_used, __ATOMIC_RELAXED);
+	__sync_synchronize();
+	return __atomic_load_n(&used_ring(d, i)->idx, __ATOMIC_ACQUIRE) != q->last_used;
+}
+
+uint32_t vdrv_wait(struct vdrv *d, unsigned i, uint16_t *head)
+{
 	uint32_t len = 0;
 
-	while (!vdrv_used(d, i, head, &len)) {
-		__atomic_store_n(&avail_ring(d, i)->ring[q->size], q->last_used, __ATOMIC_RELAXED);
-		__sync_synchronize();
-		if (vdrv_used(d, i, head, &len))
-			break;
-		vdrv_wait_irq(d);
-	}
+	while (!vdrv_used(d, i, head, &len))
+		if (!vdrv_arm(d, i))
+			vdrv_wait_irq(d);
 	return len;
 }

@@ -73,6 +73,8 @@ void vdrv_kick(struct vdrv *d, unsigned q); /* unless the device asked for none 
 bool vdrv_used(struct vdrv *d, unsigned q, uint16_t *head, uint32_t *len);
 /* Waits for it; asserts. Returns its length. */
 uint32_t vdrv_wait(struct vdrv *d, unsigned q, uint16_t *head);
+/* Asks for an interrupt with the next used entry; whether there is one already. */
+bool vdrv_arm(struct vdrv *d, unsigned q);
 /* Waits until the interrupt fires. */
 void vdrv_wait_irq(struct vdrv *d);
 

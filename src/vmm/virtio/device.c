@@ -19,6 +19,8 @@
 #include "base/log.h"
 #include "base/loop.h"
 
+#define COMPLAINTS_MAX 8
+
 static void bump(int eventfd)
 {
 	uint64_t one = 1;
@@ -109,11 +111,20 @@ void virtio_publish(struct virtio_mmio *v, unsigned queue)
 		raise_interrupt(v, VIRTIO_MMIO_INT_VRING);
 }
 
+void virtio_complain(struct virtio_mmio *v, const char *what)
+{
+	if (v->complaints >= COMPLAINTS_MAX)
+		return;
+	v->complaints++;
+	log_warn("virtio device %u: %s%s", v->spec.device_id, what,
+		 v->complaints == COMPLAINTS_MAX ? " (its next faults are not logged)" : "");
+}
+
 void virtio_break(struct virtio_mmio *v, const char *why)
 {
 	if (v->status & VIRTIO_CONFIG_S_NEEDS_RESET)
 		return;
-	log_warn("virtio device %u needs a reset: %s", v->spec.device_id, why);
+	virtio_complain(v, why);
 	v->status |= VIRTIO_CONFIG_S_NEEDS_RESET;
 	v->forget = true;
 	virtio_kick(v, 0);

@@ -79,7 +79,8 @@ struct virtio_mmio {
 	uint32_t isr;	/* atomic: interrupt handlers do not wait for the lock */
 	bool resetting; /* a reset waits for the device to drain; other writes are ignored */
 	bool paused;
-	bool forget; /* a reset or break happened that ops->forget has not seen */
+	unsigned complaints; /* logged so far */
+	bool forget;	     /* a reset or break happened that ops->forget has not seen */
 };
 
 int virtio_mmio_init(struct virtio_mmio *v, const struct virtio_spec *spec, void *dev,
@@ -107,6 +108,12 @@ int virtio_pop(struct virtio_mmio *v, unsigned queue, struct virtq_chain *c);
 
 /* Publishes a queue's used ring and interrupts the driver if it wants that. */
 void virtio_publish(struct virtio_mmio *v, unsigned queue);
+
+/*
+ * Says what the driver did wrong. Only the first few times in a device's life: the guest can do it
+ * for ever, and the log is the host's.
+ */
+void virtio_complain(struct virtio_mmio *v, const char *what);
 
 /* The driver broke the rules: nothing is served until it resets the device. Says why once. */
 void virtio_break(struct virtio_mmio *v, const char *why);

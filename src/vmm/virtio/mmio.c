@@ -24,7 +24,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/log.h"
 #include "vmm/virtio/device.h"
 
 #define MAGIC 0x74726976u  /* "virt" */
@@ -116,8 +115,7 @@ static void write_queue_ready(struct virtio_mmio *v, struct virtq *q, uint32_t v
 	} else if (val == 1 && !q->ready) {
 		if (virtq_enable(q, v->mem, virtio_has_feature(v, VIRTIO_RING_F_EVENT_IDX),
 				 virtio_has_feature(v, VIRTIO_RING_F_INDIRECT_DESC)) < 0)
-			log_warn("virtio device %u: queue %u refused: bad size or address",
-				 v->spec.device_id, v->queue_sel);
+			virtio_complain(v, "queue of bad size or address refused");
 	}
 }
 

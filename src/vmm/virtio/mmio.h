@@ -63,6 +63,10 @@ void virtio_mmio_resume(struct virtio_mmio *v);
  * configuration that was not attached yet. Restore checks everything and changes nothing on
  * failure. Error codes: state_invalid, state_mismatch. Kicks and interrupts that could have been
  * lost are raised again by virtio_mmio_resume(), which the restored device needs too.
+ *
+ * After fork(2) the child abandons its parent's devices: their threads did not come along and
+ * their eventfds are shared. It never frees them, closes their descriptors by number, and makes
+ * devices of its own from the saved state, over the guest memory that it inherited.
  */
 int virtio_mmio_save(struct virtio_mmio *v, struct buf *b, struct err *e);
 int virtio_mmio_restore(struct virtio_mmio *v, const void *p, size_t n, struct err *e);

@@ -1,8 +1,8 @@
 /*
  * The device: three queues, a table of connections, and a list of those that have a packet for the
  * guest (`ready`), served in turn as the guest offers buffers. A connection is touched, then
- * vsock_settle()d: that alone puts it on the list, changes what its socket is polled for, reports its
- * connect, and frees it.
+ * vsock_settle()d: that alone puts it on the list, changes what its socket is polled for, reports
+ * its connect, and frees it.
  *
  * After a restore the guest still believes in its old connections. It is sent TRANSPORT_RESET, and
  * nothing else until it has taken that event's buffer back, because it drops every connection when
