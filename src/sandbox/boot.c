@@ -42,6 +42,7 @@
 #define ADOPT_MS 10000
 #define SERIAL_BYTES 65536
 #define TAIL_LINES 20
+#define VMM_LINES 5
 #define ENTROPY_BYTES 64
 
 /* ---- resources ---- */
@@ -222,8 +223,8 @@ static int wait_agent(struct sandbox_manager *m, const struct sandbox *s, int wa
 
 /* ---- what to tell when it fails ---- */
 
-/* The last TAIL_LINES lines of text as an array. */
-static json_t *tail_lines(char *text)
+/* The last `most` lines of text as an array. */
+static json_t *tail_lines(char *text, size_t most)
 {
 	json_t *list = json_array();
 	char *save = NULL;
@@ -231,7 +232,7 @@ static json_t *tail_lines(char *text)
 	for (char *line = strtok_r(text, "\r\n", &save); line;
 	     line = strtok_r(NULL, "\r\n", &save)) {
 		json_array_append_new(list, json_string(line));
-		if (json_array_size(list) > TAIL_LINES)
+		if (json_array_size(list) > most)
 			json_array_remove(list, 0);
 	}
 	return list;
@@ -251,7 +252,8 @@ static json_t *explain(struct sandbox_manager *m, const struct sandbox *s, int w
 								 serial, false)));
 	else if (guest_wait_end(&s->guest, 0))
 		json_object_set_new(details, "reason", json_string("vmm_crashed"));
-	json_object_set_new(details, "serialTail", serial ? tail_lines(serial) : json_array());
+	json_object_set_new(details, "serialTail",
+			    serial ? tail_lines(serial, TAIL_LINES) : json_array());
 	return details;
 }
 
@@ -335,16 +337,17 @@ static int boot(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, stru
 	return r < 0 ? r : boot_adopt(m, s, e);
 }
 
-/* The lines that a VMM wrote to its log may say more than the guest's console. */
+/* The last lines that a VMM wrote to its log may say more than the guest's console. */
 static void log_vmm_words(const struct sandbox *s)
 {
 	_cleanup_free_ char *text = guest_log(s);
-	char *save = NULL;
+	_cleanup_json_ json_t *lines = text ? tail_lines(text, VMM_LINES) : NULL;
+	const json_t *line;
+	size_t i;
 
-	if (!text)
-		return;
-	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-		log_event(LOG_WARN, "the VMM said", "sandbox", s->row.id, "line", line, NULL);
+	json_array_foreach (lines, i, line)
+		log_event(LOG_WARN, "the VMM said", "sandbox", s->row.id, "line",
+			  json_string_value(line), NULL);
 }
 
 int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_t **details,

@@ -7,6 +7,9 @@
  *
  * An image that is replaced is renamed aside first: sandboxes made of it have copies of their
  * own, and a create that has it open goes on with the old files.
+ *
+ * One thread at a time works on an image of a name, so that creates of one image wait for its
+ * import while those of others go on.
  */
 #include "sandbox/images.h"
 
@@ -32,8 +35,16 @@
 
 #define VERIFIED_NAME "verified.json"
 
+/* An image that a thread works on; lives on that thread's stack. */
+struct busy {
+	struct busy *next;
+	const char *name;
+};
+
 struct images {
 	pthread_mutex_t lock;
+	pthread_cond_t freed;
+	struct busy *busy;
 	char dir[PATH_MAX];
 	const char *const *import_dirs;
 	size_t import_dirs_n;
@@ -53,6 +64,7 @@ int images_new(const char *state_dir, const char *const *import_dirs, size_t n, 
 	im->import_dirs = import_dirs;
 	im->import_dirs_n = n;
 	pthread_mutex_init(&im->lock, NULL);
+	pthread_cond_init(&im->freed, NULL);
 	*out = im;
 	return 0;
 }
@@ -61,8 +73,41 @@ void images_free(struct images *im)
 {
 	if (!im)
 		return;
+	pthread_cond_destroy(&im->freed);
 	pthread_mutex_destroy(&im->lock);
 	free(im);
+}
+
+static const struct busy *find_busy(const struct images *im, const char *name)
+{
+	const struct busy *b = im->busy;
+
+	while (b && strcmp(b->name, name) != 0)
+		b = b->next;
+	return b;
+}
+
+static void take(struct images *im, struct busy *b, const char *name)
+{
+	b->name = name;
+	pthread_mutex_lock(&im->lock);
+	while (find_busy(im, name))
+		pthread_cond_wait(&im->freed, &im->lock);
+	b->next = im->busy;
+	im->busy = b;
+	pthread_mutex_unlock(&im->lock);
+}
+
+static void give_back(struct images *im, struct busy *b)
+{
+	struct busy **p = &im->busy;
+
+	pthread_mutex_lock(&im->lock);
+	while (*p != b)
+		p = &(*p)->next;
+	*p = b->next;
+	pthread_cond_broadcast(&im->freed);
+	pthread_mutex_unlock(&im->lock);
 }
 
 static int path_of(char out[PATH_MAX], const char *dir, const char *name, const char *file,
@@ -199,11 +244,23 @@ static int import_if_new(const struct images *im, const char *import_dir, const 
 	return 0;
 }
 
-static void rescan_dir(const struct images *im, const char *import_dir)
+static void rescan_one(struct images *im, const char *import_dir, const char *name)
+{
+	struct busy b;
+	struct err e;
+	int r;
+
+	take(im, &b, name);
+	r = import_if_new(im, import_dir, name, &e);
+	give_back(im, &b);
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+		log_err(LOG_WARN, &e, "image left out");
+}
+
+static void rescan_dir(struct images *im, const char *import_dir)
 {
 	_cleanup_closedir_ DIR *d = opendir(import_dir);
 	struct dirent *de;
-	struct err e;
 
 	if (!d) {
 		if (errno != ENOENT)
@@ -211,20 +268,14 @@ static void rescan_dir(const struct images *im, const char *import_dir)
 		return;
 	}
 	while ((de = readdir(d)))
-		if (manifest_name_valid(de->d_name)) {
-			int r = import_if_new(im, import_dir, de->d_name, &e);
-
-			if (r < 0 && r != -ENOENT && r != -ENOTDIR)
-				log_err(LOG_WARN, &e, "image left out");
-		}
+		if (manifest_name_valid(de->d_name))
+			rescan_one(im, import_dir, de->d_name);
 }
 
 void images_rescan(struct images *im)
 {
-	pthread_mutex_lock(&im->lock);
 	for (size_t i = 0; i < im->import_dirs_n; i++)
 		rescan_dir(im, im->import_dirs[i]);
-	pthread_mutex_unlock(&im->lock);
 }
 
 /* ---- use ---- */
@@ -315,7 +366,7 @@ static int verify(const char *dir, const struct image *i, struct err *e)
 	return r < 0 ? r : image_verified_write(path, &i->manifest, ids, e);
 }
 
-static int open_locked(struct images *im, const char *name, struct image *i, struct err *e)
+static int open_taken(struct images *im, const char *name, struct image *i, struct err *e)
 {
 	char dir[PATH_MAX];
 	int r = locate(im, name, &i->manifest, e);
@@ -330,11 +381,12 @@ static int open_locked(struct images *im, const char *name, struct image *i, str
 int images_open(struct images *im, const char *name, struct image *out, struct err *e)
 {
 	struct image i = IMAGE_NONE;
+	struct busy b;
 	int r;
 
-	pthread_mutex_lock(&im->lock);
-	r = open_locked(im, name, &i, e);
-	pthread_mutex_unlock(&im->lock);
+	take(im, &b, name);
+	r = open_taken(im, name, &i, e);
+	give_back(im, &b);
 	if (r < 0) {
 		image_close(&i);
 		corrupt_fix(im, e);

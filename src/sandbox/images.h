@@ -2,7 +2,7 @@
  * The images of this host, STATE/images/NAME/{manifest.json,disk.raw,…}, and their import from
  * folders that an image builder or an administrator fills (DIR/NAME/manifest.json, …).
  *
- * Threads: any; imports and first verifications of one image take turns.
+ * Threads: any; whoever wants an image waits while it is imported or verified.
  * Errors: "image_not_found", "image_corrupt", "capacity_disk", "system".
  */
 #ifndef CLOCHE_SANDBOX_IMAGES_H

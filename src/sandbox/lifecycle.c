@@ -24,6 +24,7 @@
 
 /* ---- the end of a guest ---- */
 
+/* Puts the console's text, when there is any, beside the disk. */
 static void keep_serial(struct sandbox_manager *m, const struct sandbox *s, const char *text)
 {
 	char path[PATH_MAX];
@@ -88,6 +89,7 @@ static void ask_to_stop(struct sandbox_manager *m, const struct sandbox *s, unsi
 int lifecycle_stop(struct sandbox_manager *m, struct sandbox *s, const char *actor,
 		   const char *reason, unsigned timeout_ms, struct err *e)
 {
+	_cleanup_free_ char *serial = NULL;
 	bool must = !actor[0]; /* what the daemon decides happens even when the store is down */
 	int r;
 
@@ -98,11 +100,8 @@ int lifecycle_stop(struct sandbox_manager *m, struct sandbox *s, const char *act
 		return r;
 	ask_to_stop(m, s, timeout_ms ? timeout_ms : STOP_MS);
 	meter_tick(m, s);
-	{
-		_cleanup_free_ char *serial = guest_serial(m, s->row.id);
-
-		keep_serial(m, s, serial);
-	}
+	serial = guest_serial(m, s->row.id);
+	keep_serial(m, s, serial);
 	guest_end(m, s, NULL);
 	r = change_state(
 		m, s, SANDBOX_STOPPED, reason,
