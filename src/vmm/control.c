@@ -272,6 +272,16 @@ static int do_wait(struct connection *k, struct request_id id, struct err *e)
 	return 0;
 }
 
+static int do_save(struct connection *k, const int *fds, struct request_id id, struct err *e)
+{
+	uint64_t written;
+	int r = machine_save(k->control->machine, fds[0], fds[1], &written, e);
+
+	if (r == 0)
+		answer(k, id, control_reply_saved(written));
+	return r;
+}
+
 static void do_stop(struct connection *k, struct request_id id)
 {
 	struct control *c = k->control;
@@ -297,9 +307,25 @@ static int handle(struct connection *k, struct control_request *r, int *fds, siz
 		for (size_t i = 0; err == 0 && i < nfds; i++)
 			fds[i] = -1;
 		break;
+	case CONTROL_RESTORE:
+		err = machine_restore(m, &r->config, e);
+		for (size_t i = 0; err == 0 && i < nfds; i++)
+			fds[i] = -1;
+		break;
 	case CONTROL_START:
 		err = machine_start(m, e);
 		break;
+	case CONTROL_PAUSE:
+		err = machine_pause(m, e);
+		break;
+	case CONTROL_RESUME:
+		err = machine_resume(m, e);
+		break;
+	case CONTROL_BALLOON:
+		err = machine_set_balloon(m, r->balloon_bytes, e);
+		break;
+	case CONTROL_SAVE:
+		return do_save(k, fds, id, e);
 	case CONTROL_CONNECT:
 		return do_connect(k, r, fds, id, e);
 	case CONTROL_WAIT:

@@ -13,6 +13,11 @@ struct err;
 enum control_verb {
 	CONTROL_CONFIGURE,
 	CONTROL_START,
+	CONTROL_RESTORE,
+	CONTROL_PAUSE,
+	CONTROL_RESUME,
+	CONTROL_SAVE,
+	CONTROL_BALLOON,
 	CONTROL_CONNECT,
 	CONTROL_SERIAL,
 	CONTROL_STATS,
@@ -24,9 +29,11 @@ struct control_request {
 	enum control_verb verb;
 	bool has_id;
 	int64_t id;
-	struct machine_config config; /* configure; without descriptors until control_take_fds() */
-	uint32_t port;		      /* connect */
+	/* configure and restore; without descriptors until control_take_fds() */
+	struct machine_config config;
+	uint32_t port; /* connect */
 	unsigned timeout_ms;
+	uint64_t balloon_bytes; /* balloon */
 };
 
 /*
@@ -36,8 +43,8 @@ struct control_request {
 int control_parse(const char *text, size_t len, struct control_request *out, struct err *e);
 
 /*
- * Checks that exactly the descriptors of the verb came with it; configure's become those of
- * r->config. On failure the descriptors are still the caller's. Error code bad_request.
+ * Checks that exactly the descriptors of the verb came with it; configure's and restore's become
+ * those of r->config. On failure the descriptors are still the caller's. Error code bad_request.
  */
 int control_take_fds(struct control_request *r, const int *fds, size_t n, struct err *e);
 

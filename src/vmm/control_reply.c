@@ -20,6 +20,11 @@ json_t *control_reply_error(const struct err *e)
 	return json_pack("{s:b,s:{s:s,s:s}}", "ok", 0, "error", "code", e->code, "message", e->msg);
 }
 
+json_t *control_reply_saved(uint64_t memory_bytes)
+{
+	return json_pack("{s:b,s:I}", "ok", 1, "memoryBytes", (json_int_t)memory_bytes);
+}
+
 json_t *control_reply_ended(const struct machine *m)
 {
 	return json_pack("{s:b,s:s,s:s?}", "ok", 1, "state", machine_state_name(machine_state(m)),
@@ -77,15 +82,32 @@ static json_t *vsock_json(const struct virtio_vsock_stats *v)
 			 (json_int_t)v->bytes_from_guest);
 }
 
+static json_t *net_json(const struct virtio_net_stats *n)
+{
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "rxPackets", (json_int_t)n->rx_packets,
+			 "rxBytes", (json_int_t)n->rx_bytes, "txPackets", (json_int_t)n->tx_packets,
+			 "txBytes", (json_int_t)n->tx_bytes, "rxDropped", (json_int_t)n->rx_dropped,
+			 "txDropped", (json_int_t)n->tx_dropped);
+}
+
+static json_t *balloon_json(const struct virtio_balloon_stats *b)
+{
+	return json_pack("{s:I,s:I,s:I}", "targetBytes",
+			 (json_int_t)b->target_pages * VIRTIO_BALLOON_PAGE, "actualBytes",
+			 (json_int_t)b->actual_pages * VIRTIO_BALLOON_PAGE, "reportedBytes",
+			 (json_int_t)b->reported_bytes);
+}
+
 json_t *control_reply_stats(struct machine *m)
 {
 	struct machine_stats s;
 
 	machine_stats(m, &s);
-	return json_pack("{s:b,s:s,s:I,s:i,s:o,s:o,s:o,s:o}", "ok", 1, "state",
+	return json_pack("{s:b,s:s,s:I,s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "ok", 1, "state",
 			 machine_state_name(s.state), "uptimeMs", (json_int_t)s.uptime_ms,
 			 "memoryMiB", (int)s.memory_mib, "exits", exits_json(&s), "cpuNs",
-			 cpu_json(&s), "blk", blk_json(&s), "vsock", vsock_json(&s.vsock));
+			 cpu_json(&s), "blk", blk_json(&s), "vsock", vsock_json(&s.vsock), "net",
+			 net_json(&s.net), "balloon", balloon_json(&s.balloon));
 }
 
 /* A serial answer of at most `bytes` of output. */

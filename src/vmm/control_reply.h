@@ -3,6 +3,7 @@
 #define CLOCHE_VMM_CONTROL_REPLY_H
 
 #include <jansson.h>
+#include <stdint.h>
 
 struct err;
 struct machine;
@@ -10,6 +11,9 @@ struct machine;
 /* {ok:true} and {ok:false, error:{code, message}}. The caller adds the id. */
 json_t *control_reply_ok(void);
 json_t *control_reply_error(const struct err *e);
+
+/* What save says: the bytes of memory that were not zero. */
+json_t *control_reply_saved(uint64_t memory_bytes);
 
 /* What wait says of a machine that has ended. */
 json_t *control_reply_ended(const struct machine *m);

@@ -220,3 +220,48 @@ int cpuid_baseline(const struct kvm *k, unsigned vcpus, struct cpuid *out, struc
 	cpuid_normalise(out, vcpus, k->tsc_deadline);
 	return 0;
 }
+
+static const struct kvm_cpuid_entry2 *entry_find(const struct cpuid *c, uint32_t leaf,
+						 uint32_t index)
+{
+	for (uint32_t i = 0; i < c->head.nent; i++)
+		if (c->entries[i].function == leaf && c->entries[i].index == index)
+			return &c->entries[i];
+	return NULL;
+}
+
+/* A register whose rule picks single bits, and the KVM features, hold feature bits. */
+static bool holds_features(const struct leaf_rule *rule, enum reg r)
+{
+	if (rule->leaf == KVM_LEAF + 1)
+		return r == EAX;
+	return rule->keep[r] != ALL && rule->keep[r] != 0 && rule->leaf != 0xd &&
+	       !(rule->leaf == 0x1 && r == EBX);
+}
+
+int cpuid_check_runs_on(const struct cpuid *saved, const struct cpuid *host, struct err *e)
+{
+	static const struct kvm_cpuid_entry2 nothing;
+	const struct kvm_cpuid_entry2 *a = entry_find(saved, 0, 0), *b = entry_find(host, 0, 0);
+
+	if (!a || !b || a->ebx != b->ebx || a->ecx != b->ecx || a->edx != b->edx)
+		return err_set(e, "state_mismatch", ENOTSUP,
+			       "saved state: from a processor of another vendor");
+	for (uint32_t i = 0; i < saved->head.nent; i++) {
+		struct kvm_cpuid_entry2 s = saved->entries[i], h;
+		const struct leaf_rule *rule = rule_find(&s);
+
+		b = entry_find(host, s.function, s.index);
+		h = b ? *b : nothing;
+		for (enum reg r = EAX; rule && r <= EDX; r++) {
+			uint32_t missing = *entry_reg(&s, r) & ~*entry_reg(&h, r);
+
+			if (missing && holds_features(rule, r))
+				return err_set(e, "state_mismatch", ENOTSUP,
+					       "saved state: this processor lacks features 0x%x of "
+					       "CPUID leaf 0x%x register %d",
+					       missing, s.function, (int)r);
+		}
+	}
+	return 0;
+}

@@ -28,4 +28,10 @@ void cpuid_normalise(struct cpuid *c, unsigned vcpus, bool tsc_deadline);
 /* Makes a copy of the baseline one vCPU's own: fills in its APIC id. */
 void cpuid_personalise(struct cpuid *c, unsigned apic_id);
 
+/*
+ * Whether a guest that was given `saved` can go on where the baseline is `host`: same vendor and
+ * no feature that is missing. Error code state_mismatch, naming the leaf.
+ */
+int cpuid_check_runs_on(const struct cpuid *saved, const struct cpuid *host, struct err *e);
+
 #endif

@@ -166,3 +166,35 @@ int kvm_wire_doorbell(const struct kvm *k, int fd, uint64_t gpa, uint32_t value,
 
 	return r < 0 ? failed(e, r, "wire a doorbell") : 0;
 }
+
+int kvm_get_vm_state(const struct kvm *k, struct kvm_vm_state *out, struct err *e)
+{
+	struct kvm_irqchip chip = { .chip_id = KVM_IRQCHIP_IOAPIC };
+	struct kvm_clock_data clock = { 0 };
+	int r = kvm_ioctl(k->vm, KVM_GET_CLOCK, &clock);
+
+	if (r < 0)
+		return failed(e, r, "get the clock");
+	r = kvm_ioctl(k->vm, KVM_GET_IRQCHIP, &chip);
+	if (r < 0)
+		return failed(e, r, "get the IOAPIC");
+	out->clock_ns = clock.clock;
+	out->ioapic = chip.chip.ioapic;
+	return 0;
+}
+
+/*
+ * Flags stay clear: with the host's real time in it KVM would move the guest's monotonic clock by
+ * the time it spent saved.
+ */
+int kvm_set_vm_state(const struct kvm *k, const struct kvm_vm_state *s, struct err *e)
+{
+	struct kvm_irqchip chip = { .chip_id = KVM_IRQCHIP_IOAPIC, .chip.ioapic = s->ioapic };
+	struct kvm_clock_data clock = { .clock = s->clock_ns };
+	int r = kvm_ioctl(k->vm, KVM_SET_CLOCK, &clock);
+
+	if (r < 0)
+		return failed(e, r, "set the clock");
+	r = kvm_ioctl(k->vm, KVM_SET_IRQCHIP, &chip);
+	return r < 0 ? failed(e, r, "set the IOAPIC") : 0;
+}

@@ -6,6 +6,7 @@
 #ifndef CLOCHE_VMM_KVM_H
 #define CLOCHE_VMM_KVM_H
 
+#include <linux/kvm.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,15 @@ int kvm_wire_irq(const struct kvm *k, int fd, unsigned gsi, struct err *e);
 
 /* A guest's 4-byte write of value at gpa counts up eventfd `fd` and does not exit. */
 int kvm_wire_doorbell(const struct kvm *k, int fd, uint64_t gpa, uint32_t value, struct err *e);
+
+/* What the VM itself keeps: the paravirtual clock (nanoseconds) and the IOAPIC. kvm_failed. */
+struct kvm_vm_state {
+	uint64_t clock_ns;
+	struct kvm_ioapic_state ioapic;
+};
+
+int kvm_get_vm_state(const struct kvm *k, struct kvm_vm_state *out, struct err *e);
+int kvm_set_vm_state(const struct kvm *k, const struct kvm_vm_state *s, struct err *e);
 
 /* ioctl(2) that retries EINTR and reports a negative errno. */
 int kvm_ioctl(int fd, unsigned long request, void *arg);

@@ -11,7 +11,9 @@
 #include "proto/vmm.h"
 #include "vmm/machine_config.h"
 #include "vmm/vcpu.h"
+#include "vmm/virtio/balloon.h"
 #include "vmm/virtio/blk.h"
+#include "vmm/virtio/net.h"
 #include "vmm/virtio/vsock.h"
 
 struct buf;
@@ -19,7 +21,13 @@ struct err;
 struct loop;
 struct machine;
 
-enum machine_state { MACHINE_CREATED, MACHINE_CONFIGURED, MACHINE_RUNNING, MACHINE_STOPPED };
+enum machine_state {
+	MACHINE_CREATED,
+	MACHINE_CONFIGURED,
+	MACHINE_RUNNING,
+	MACHINE_PAUSED,
+	MACHINE_STOPPED
+};
 
 enum machine_reason {
 	MACHINE_NOT_ENDED,
@@ -36,6 +44,8 @@ struct machine_stats {
 	unsigned memory_mib, vcpus, disks;
 	struct vcpu_stats cpu[VMM_VCPUS_MAX];
 	struct virtio_blk_stats blk[VMM_DISKS_MAX];
+	struct virtio_net_stats net; /* zero without a network card */
+	struct virtio_balloon_stats balloon;
 	struct virtio_vsock_stats vsock;
 };
 
@@ -58,6 +68,28 @@ int machine_configure(struct machine *m, struct machine_config *c, struct err *e
  * bad_request, system.
  */
 int machine_start(struct machine *m, struct err *e);
+
+/*
+ * Builds the machine that was saved, from c's state and memory files; it is then paused. The
+ * memory file is mapped privately and must never change afterwards. Takes c over as
+ * machine_configure() does. Error codes: wrong_state, kvm_unavailable, kvm_failed,
+ * memory_unavailable, bad_request, state_invalid, state_version, state_mismatch, system.
+ */
+int machine_restore(struct machine *m, struct machine_config *c, struct err *e);
+
+/* Stops the guest at a point where all is at rest, and lets it go on. Error code wrong_state. */
+int machine_pause(struct machine *m, struct err *e);
+int machine_resume(struct machine *m, struct err *e);
+
+/*
+ * Writes a paused machine to two empty files, which stay the caller's; *written gets the bytes of
+ * memory that were not zero. The machine is unchanged, also on failure. Error codes: wrong_state,
+ * kvm_failed, bad_request, system.
+ */
+int machine_save(struct machine *m, int state_fd, int memory_fd, uint64_t *written, struct err *e);
+
+/* Asks the guest for that much of its memory; 0 gives all back. Error code wrong_state. */
+int machine_set_balloon(struct machine *m, uint64_t bytes, struct err *e);
 
 /* Ends the guest at once; does nothing when it has ended. */
 void machine_stop(struct machine *m);

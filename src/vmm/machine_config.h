@@ -18,8 +18,12 @@ struct machine_config {
 	char cmdline[MACHINE_CMDLINE_MAX + 1];
 	unsigned disks, initrds;
 	bool read_only[VMM_DISKS_MAX];
+	bool has_net;
+	uint8_t mac[6];
+	uint16_t mtu; /* 0: not told */
 	/* Descriptors, -1 where there is none. */
-	int kvm_fd, kernel_fd;
+	int kvm_fd, kernel_fd, tap_fd;
+	int state_fd, memory_fd; /* of a saved machine */
 	int initrd_fds[VMM_INITRDS_MAX];
 	int disk_fds[VMM_DISKS_MAX];
 };

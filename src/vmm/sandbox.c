@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/if_tun.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
@@ -87,7 +88,23 @@ static const struct rule vcpu_rules[] = {
 /* The I/O loop, disk workers, and what stopping takes. Sockets are only ever received. */
 static const struct rule process_rules[] = {
 	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_RUN),
+	/* Saving reads the whole state of the vCPUs and the VM. */
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_MSR_INDEX_LIST),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_MP_STATE),
 	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_REGS),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_SREGS),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_XSAVE),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_XCRS),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_DEBUGREGS),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_LAPIC),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_TSC_KHZ),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_CPUID2),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_MSRS),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_VCPU_EVENTS),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_CLOCK),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_GET_IRQCHIP),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, KVM_KVMCLOCK_CTRL),
+	ALLOW_IF(ioctl, 1, UINT32_MAX, TUNSETOFFLOAD),
 	ALLOW(read),
 	ALLOW(write),
 	ALLOW(readv),
@@ -98,6 +115,7 @@ static const struct rule process_rules[] = {
 	ALLOW(pwritev),
 	ALLOW(fdatasync),
 	ALLOW(fallocate),
+	ALLOW(ftruncate),
 	ALLOW(recvmsg),
 	ALLOW(recvfrom),
 	ALLOW(sendmsg),

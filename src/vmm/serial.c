@@ -77,6 +77,14 @@ static void transmitter_empty(struct serial *s)
 	(void)full;
 }
 
+void serial_resume(struct serial *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->regs.thre_pending)
+		transmitter_empty(s);
+	pthread_mutex_unlock(&s->lock);
+}
+
 static uint8_t read_iir(struct serial *s)
 {
 	uint8_t fifo = s->regs.fcr & FCR_ENABLE ? IIR_FIFO : 0;

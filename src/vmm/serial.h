@@ -33,6 +33,9 @@ struct serial {
 int serial_init(struct serial *s, size_t ring_bytes, struct err *e);
 void serial_destroy(struct serial *s); /* safe on a zeroed one */
 
+/* After a pause or restore: an interrupt that is pending is raised again. */
+void serial_resume(struct serial *s);
+
 /* Puts the port on the bus at LAYOUT_SERIAL_PORT; s must outlive the bus. */
 int serial_attach(struct serial *s, struct bus *ports, struct err *e);
 

@@ -160,6 +160,18 @@ void vcpu_set_stats(struct vcpu_set *s, unsigned i, struct vcpu_stats *out)
 	out->unclaimed = atomic_load_explicit(&v->unclaimed, memory_order_relaxed);
 }
 
+void vcpu_set_note_pause(struct vcpu_set *s)
+{
+	/* Refused for a guest that has not set up the clock: it has no watchdog on it either. */
+	for (unsigned i = 0; i < s->n; i++)
+		kvm_ioctl(s->vcpus[i].fd, KVM_KVMCLOCK_CTRL, NULL);
+}
+
+int vcpu_set_fd(const struct vcpu_set *s, unsigned i)
+{
+	return s->vcpus[i].fd;
+}
+
 static void on_kick(int sig)
 {
 	(void)sig; /* its arrival is all: it interrupts KVM_RUN */
@@ -204,6 +216,8 @@ int vcpu_set_new(const struct kvm *k, const struct cpuid *baseline, unsigned n,
 		r = err_errno(e, errno, "signal handler");
 	for (unsigned i = 0; r == 0 && i < n; i++)
 		r = vcpu_setup(&s->vcpus[i], k, baseline, e);
+	if (r == 0)
+		r = vcpu_publish_apics(s, e);
 	for (unsigned i = 0; r == 0 && i < n; i++)
 		r = start_thread(&s->vcpus[i], e);
 	if (r < 0) {

@@ -54,7 +54,8 @@ struct vcpu_stats {
 
 /*
  * Creates n vCPUs on k with their threads, parked; hooks is copied. The first is the boot
- * processor. Error code kvm_failed, or system when a thread cannot be made.
+ * processor. Without a baseline they are left as KVM makes them, to get a saved state. Error code
+ * kvm_failed, or system when a thread cannot be made.
  */
 int vcpu_set_new(const struct kvm *k, const struct cpuid *baseline, unsigned n,
 		 const struct vcpu_hooks *hooks, struct vcpu_set **out, struct err *e);
@@ -68,6 +69,15 @@ int vcpu_set_boot(struct vcpu_set *s, uint32_t rip, uint64_t start_info, struct 
 /* From the owner's thread. Park returns when no vCPU runs any more. */
 void vcpu_set_run(struct vcpu_set *s);
 void vcpu_set_park(struct vcpu_set *s);
+
+/*
+ * Tells each guest processor's clock that it was stopped, so that watchdogs in it stay quiet. While
+ * parked, before it runs again.
+ */
+void vcpu_set_note_pause(struct vcpu_set *s);
+
+/* The KVM descriptor of vCPU i, for its state while parked; stays the set's. */
+int vcpu_set_fd(const struct vcpu_set *s, unsigned i);
 
 /* Counters of vCPU i; any time until the set is freed. */
 void vcpu_set_stats(struct vcpu_set *s, unsigned i, struct vcpu_stats *out);

@@ -56,6 +56,13 @@ void vcpu_report(struct vcpu *v, enum vcpu_event event);
 /* Makes the KVM vCPU and gives it its CPUID and boot MSRs. */
 int vcpu_setup(struct vcpu *v, const struct kvm *k, const struct cpuid *baseline, struct err *e);
 
+/*
+ * Once all are made. KVM finds the target of an interrupt in a map of local APICs that it builds
+ * as each vCPU is made, just before that one counts: the last is missing until something changes
+ * an APIC, and an INIT sent to it is lost. Writing one back unchanged builds the map anew.
+ */
+int vcpu_publish_apics(struct vcpu_set *s, struct err *e);
+
 /* Undoes it; safe on one that was never made (fd -1). */
 void vcpu_teardown(struct vcpu *v, size_t run_size);
 

@@ -31,7 +31,7 @@ static int failed(struct err *e, int r, const char *what)
 
 int vcpu_setup(struct vcpu *v, const struct kvm *k, const struct cpuid *baseline, struct err *e)
 {
-	struct cpuid cpuid = *baseline;
+	struct cpuid cpuid;
 	void *run;
 	int r;
 
@@ -42,11 +42,25 @@ int vcpu_setup(struct vcpu *v, const struct kvm *k, const struct cpuid *baseline
 	if (run == MAP_FAILED)
 		return failed(e, -errno, "map a vCPU");
 	v->run = run;
+	if (!baseline)
+		return 0;
+	cpuid = *baseline;
 	cpuid_personalise(&cpuid, v->id);
 	r = kvm_ioctl(v->fd, KVM_SET_CPUID2, &cpuid); /* before the MSRs that depend on it */
 	if (r < 0)
 		return failed(e, r, "set CPUID");
 	return msr_set_boot(v->fd, e);
+}
+
+int vcpu_publish_apics(struct vcpu_set *s, struct err *e)
+{
+	int fd = s->vcpus[s->n - 1].fd, r;
+	struct kvm_lapic_state lapic;
+
+	r = kvm_ioctl(fd, KVM_GET_LAPIC, &lapic);
+	if (r == 0)
+		r = kvm_ioctl(fd, KVM_SET_LAPIC, &lapic);
+	return r < 0 ? failed(e, r, "refresh the local APICs") : 0;
 }
 
 void vcpu_teardown(struct vcpu *v, size_t run_size)

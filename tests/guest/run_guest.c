@@ -233,14 +233,19 @@ static void boot_data(void **state)
 	close(b.fd);
 }
 
+/* Two: the only other processor is also the last that KVM made. */
 static void vcpus_start(void **state)
 {
 	struct fixture f;
 
 	(void)state;
-	run(&f, "vcpus", 4, 64, NULL);
+	run(&f, "vcpus", 2, 64, NULL);
 	all_held(&f);
-	says(&f, "cpus 4\n");
+	says(&f, "cpus 2\n");
+	release(&f);
+	run(&f, "vcpus", 7, 64, NULL);
+	all_held(&f);
+	says(&f, "cpus 7\n");
 	release(&f);
 }
 
@@ -560,6 +565,182 @@ static void clients_may_vanish(void **state)
 	assert_int_equal(vmm_client_reap(&f.c), 0);
 }
 
+/* Has the state payload check itself: connects to a port and waits for its word. */
+static void has_held(struct fixture *f, uint32_t port)
+{
+	struct err e = { 0 };
+	int stream = vmm_client_stream(&f->c, port, WAIT_MS, &e);
+	char *before = f->serial;
+
+	must(stream, &e);
+	f->serial = NULL;
+	do {
+		read_serial(f);
+	} while (!strstr(f->serial + (before ? strlen(before) : 0), "checked\n"));
+	free(before);
+	if (strstr(f->serial, "FAILED"))
+		fail_msg("%s", f->serial);
+	close(stream);
+}
+
+static void start_state_payload(struct fixture *f, unsigned mib)
+{
+	struct vmm_guest g = {
+		.kernel = payload, .cmdline = "state", .vcpus = 2, .memory_mib = mib
+	};
+
+	start(f, &g);
+	has_held(f, 1);
+}
+
+/* Saves the paused guest of f, ends its VMM and goes on in a new one. */
+static void move_to_new_vmm(struct fixture *f)
+{
+	_cleanup_json_ json_t *stats = NULL;
+	struct vmm_saved saved;
+	struct err e = { 0 };
+
+	must(vmm_client_save(&f->c, &saved, &e), &e);
+	do_verb(f, "stop");
+	assert_int_equal(vmm_client_reap(&f->c), 0);
+	release(f);
+	spawn(f);
+	must(vmm_client_restore(&f->c, &saved, &e), &e);
+	vmm_saved_close(&saved);
+	stats = ask(f, verb("stats"));
+	assert_string_equal(json_get_str(stats, "state", ""), "paused");
+	do_verb(f, "resume");
+}
+
+static void end_state_payload(struct fixture *f)
+{
+	has_held(f, 2);
+	finish(f);
+	all_held(f);
+	release(f);
+}
+
+/* Known fault: the second pause and resume fails. */
+static void pause_and_resume_again_and_again(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	start_state_payload(&f, 64);
+	for (int i = 0; i < 5; i++) {
+		do_verb(&f, "pause");
+		refused(&f, verb("pause"), "wrong_state");
+		do_verb(&f, "resume");
+		refused(&f, verb("resume"), "wrong_state");
+		has_held(&f, 1);
+	}
+	end_state_payload(&f);
+}
+
+static void save_and_restore_again_and_again(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	start_state_payload(&f, 64);
+	for (int i = 0; i < 5; i++) {
+		do_verb(&f, "pause");
+		move_to_new_vmm(&f);
+		has_held(&f, 1);
+	}
+	end_state_payload(&f);
+}
+
+/* Known fault: a snapshot with more than 3 GiB of memory is corrupt. */
+static void save_and_restore_above_3_gib(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	start_state_payload(&f, 3500);
+	do_verb(&f, "pause");
+	move_to_new_vmm(&f);
+	end_state_payload(&f);
+}
+
+static void two_guests_from_one_save(void **state)
+{
+	struct fixture f, g;
+	struct vmm_saved saved;
+	struct err e = { 0 };
+
+	(void)state;
+	start_state_payload(&f, 64);
+	do_verb(&f, "pause");
+	must(vmm_client_save(&f.c, &saved, &e), &e);
+	spawn(&g);
+	must(vmm_client_restore(&g.c, &saved, &e), &e);
+	do_verb(&f, "resume"); /* the saved one goes on, too */
+	do_verb(&g, "resume");
+	has_held(&f, 1);
+	has_held(&g, 1);
+	has_held(&f, 1);
+	end_state_payload(&g);
+	end_state_payload(&f);
+	vmm_saved_close(&saved);
+}
+
+static void restore_refused(const struct vmm_saved *saved, const char *code)
+{
+	struct err e = { 0 };
+	struct fixture f;
+	int before;
+
+	spawn(&f);
+	do_verb(&f, "stats");
+	before = open_descriptors(f.c.pid);
+	assert_true(vmm_client_restore(&f.c, saved, &e) < 0);
+	if (strcmp(e.code, code) != 0)
+		fail_msg("%s instead of %s: %s", e.code, code, e.msg);
+	assert_int_equal(open_descriptors(f.c.pid), before);
+	do_verb(&f, "stop");
+	assert_int_equal(vmm_client_reap(&f.c), 0);
+}
+
+static void damaged_saves_are_refused(void **state)
+{
+	struct fixture f;
+	struct vmm_saved saved;
+	struct err e = { 0 };
+	off_t size;
+	char byte;
+
+	(void)state;
+	start_state_payload(&f, 64);
+	refused(&f, verb("save"), "bad_request"); /* without descriptors */
+	assert_true(vmm_client_save(&f.c, &saved, &e) < 0);
+	assert_string_equal(e.code, "wrong_state"); /* not paused */
+	vmm_saved_close(&saved);
+	do_verb(&f, "pause");
+	must(vmm_client_save(&f.c, &saved, &e), &e);
+	size = lseek(saved.state, 0, SEEK_END);
+	for (off_t at = 0; at < size; at += size / 7) { /* one byte altered */
+		assert_int_equal(pread(saved.state, &byte, 1, at), 1);
+		byte ^= 0x10;
+		assert_int_equal(pwrite(saved.state, &byte, 1, at), 1);
+		restore_refused(&saved, "state_invalid");
+		byte ^= 0x10;
+		assert_int_equal(pwrite(saved.state, &byte, 1, at), 1);
+	}
+	byte = 2; /* the version after ours */
+	assert_int_equal(pwrite(saved.state, &byte, 1, 8), 1);
+	restore_refused(&saved, "state_version");
+	byte = 1;
+	assert_int_equal(pwrite(saved.state, &byte, 1, 8), 1);
+	assert_int_equal(ftruncate(saved.memory, 32 << 20), 0);
+	restore_refused(&saved, "state_mismatch");
+	assert_int_equal(ftruncate(saved.state, size - 8), 0);
+	restore_refused(&saved, "state_invalid");
+	vmm_saved_close(&saved);
+	do_verb(&f, "resume"); /* and the saved guest was never in danger */
+	end_state_payload(&f);
+}
+
 static bool kvm_usable(void)
 {
 	_cleanup_close_ int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
@@ -592,6 +773,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(verbs_in_the_wrong_order),
 		cmocka_unit_test(nonsense_is_answered_and_leaks_nothing),
 		cmocka_unit_test(clients_may_vanish),
+		cmocka_unit_test(pause_and_resume_again_and_again),
+		cmocka_unit_test(save_and_restore_again_and_again),
+		cmocka_unit_test(save_and_restore_above_3_gib),
+		cmocka_unit_test(two_guests_from_one_save),
+		cmocka_unit_test(damaged_saves_are_refused),
 	};
 
 	if (argc < 3) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -100,11 +101,11 @@ json_t *vmm_client_call(int sock, json_t *request, const int *fds, size_t nfds, 
 json_t *vmm_client_ask(int sock, json_t *request, const int *fds, size_t nfds, struct err *e)
 {
 	/* Codes outlive the answer: those of the protocol, as literals. */
-	static const char *const codes[] = { "bad_request",	"wrong_state",
-					     "kernel_invalid",	"memory_unavailable",
-					     "kvm_unavailable", "kvm_failed",
-					     "too_many_disks",	"connection_refused",
-					     "timeout" };
+	static const char *const codes[] = {
+		"bad_request",	   "wrong_state",   "kernel_invalid", "memory_unavailable",
+		"kvm_unavailable", "kvm_failed",    "too_many_disks", "connection_refused",
+		"timeout",	   "state_invalid", "state_version",  "state_mismatch"
+	};
 	_cleanup_json_ json_t *answer = vmm_client_call(sock, request, fds, nfds, e);
 	const json_t *error;
 	const char *code, *known = "unknown";
@@ -174,6 +175,42 @@ int vmm_client_configure(struct vmm_client *c, const struct vmm_guest *g, struct
 	for (size_t i = 0; i < n; i++)
 		close(fds[i]);
 	return r;
+}
+
+int vmm_client_save(struct vmm_client *c, struct vmm_saved *out, struct err *e)
+{
+	_cleanup_json_ json_t *answer = NULL;
+	int fds[2];
+
+	*out = (struct vmm_saved){ memfd_create("state", MFD_CLOEXEC),
+				   memfd_create("memory", MFD_CLOEXEC) };
+	if (out->state < 0 || out->memory < 0)
+		return err_errno(e, errno, "memory file");
+	fds[0] = out->state;
+	fds[1] = out->memory;
+	answer = vmm_client_ask(c->sock, json_pack("{s:s}", "verb", "save"), fds, 2, e);
+	return answer ? 0 : -EIO;
+}
+
+int vmm_client_restore(struct vmm_client *c, const struct vmm_saved *s, struct err *e)
+{
+	int fds[3] = { open("/dev/kvm", O_RDWR | O_CLOEXEC), s->state, s->memory };
+	_cleanup_json_ json_t *answer = NULL;
+
+	if (fds[0] < 0)
+		return err_errno(e, errno, "open /dev/kvm");
+	if (lseek(s->state, 0, SEEK_SET) < 0)
+		return err_errno(e, errno, "state file");
+	answer = vmm_client_ask(c->sock, json_pack("{s:s,s:[]}", "verb", "restore", "disks"), fds,
+				3, e);
+	close(fds[0]);
+	return answer ? 0 : -EIO;
+}
+
+void vmm_saved_close(struct vmm_saved *s)
+{
+	close_fd(&s->state);
+	close_fd(&s->memory);
 }
 
 int vmm_client_stream(struct vmm_client *c, uint32_t port, unsigned timeout_ms, struct err *e)

@@ -44,6 +44,18 @@ json_t *vmm_client_ask(int sock, json_t *request, const int *fds, size_t nfds, s
 /* Opens what g names and configures. */
 int vmm_client_configure(struct vmm_client *c, const struct vmm_guest *g, struct err *e);
 
+/* The files of a saved machine: memory files of its state and its memory. */
+struct vmm_saved {
+	int state, memory;
+};
+
+/* Saves a paused guest into fresh memory files. */
+int vmm_client_save(struct vmm_client *c, struct vmm_saved *out, struct err *e);
+
+/* Restores into a VMM that is neither configured nor started; the guest is then paused. */
+int vmm_client_restore(struct vmm_client *c, const struct vmm_saved *s, struct err *e);
+void vmm_saved_close(struct vmm_saved *s);
+
 /* A stream to a port of the guest: its descriptor, or negative. */
 int vmm_client_stream(struct vmm_client *c, uint32_t port, unsigned timeout_ms, struct err *e);
 

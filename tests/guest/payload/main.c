@@ -11,6 +11,7 @@ static const struct {
 	{ "io", test_io },	  { "irq", test_irq },	      { "blk", test_blk },
 	{ "rng", test_rng },	  { "vsock", test_vsock },    { "garbage", test_garbage },
 	{ "reset", power_reset }, { "triple", triple_fault }, { "spin", test_spin },
+	{ "state", test_state },
 };
 
 void payload_main(const struct start_info *si);
@@ -35,5 +36,7 @@ void payload_main(const struct start_info *si)
 
 void payload_ap(void)
 {
+	if (text_equal((const char *)boot_info->cmdline, "state"))
+		ap_count();
 	ap_work();
 }

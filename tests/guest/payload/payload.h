@@ -110,6 +110,10 @@ void test_blk(void);
 void test_rng(void);
 void test_vsock(void);
 void test_garbage(void);
-void ap_work(void); /* of test_vcpus */
+void test_state(void);
+
+/* What a started processor does: count itself up once, or count for ever. */
+void ap_work(void);
+void ap_count(void);
 
 #endif

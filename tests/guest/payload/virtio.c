@@ -73,16 +73,25 @@ void vq_submit(struct vq *q, uint16_t head)
 	mmio_write(q->base + VR_QUEUE_NOTIFY, q->index);
 }
 
+int64_t vq_poll(struct vq *q, uint16_t *head)
+{
+	uint16_t at;
+
+	if (q->used.idx == q->seen)
+		return -1;
+	at = q->seen++ % VQ_SIZE;
+	barrier();
+	*head = (uint16_t)q->used.ring[at].id;
+	return q->used.ring[at].len;
+}
+
 int64_t vq_wait(struct vq *q, uint16_t *head)
 {
 	for (uint64_t i = 0; i < SPINS; i++) {
-		if (q->used.idx != q->seen) {
-			uint16_t at = q->seen++ % VQ_SIZE;
+		int64_t n = vq_poll(q, head);
 
-			barrier();
-			*head = (uint16_t)q->used.ring[at].id;
-			return q->used.ring[at].len;
-		}
+		if (n >= 0)
+			return n;
 		relax();
 	}
 	return -1;

@@ -67,6 +67,9 @@ void virtio_ready(uint64_t base); /* DRIVER_OK */
 /* Puts the chain that starts at descriptor `head` into the ring and kicks. */
 void vq_submit(struct vq *q, uint16_t head);
 
+/* One completion if there is one: its length, else -1. */
+int64_t vq_poll(struct vq *q, uint16_t *head);
+
 /* Waits for one completion; its length, or -1 when none came. */
 int64_t vq_wait(struct vq *q, uint16_t *head);
 
