@@ -247,9 +247,16 @@ void vsock_conn_flush(struct vsock_conn *c)
 
 /* To the guest. */
 
+uint32_t vsock_conn_room(const struct vsock_conn *c)
+{
+	if (!output_open(c) || !c->readable)
+		return 0;
+	return peer_credit(c);
+}
+
 bool vsock_conn_has_packet(const struct vsock_conn *c)
 {
-	return c->pending || (output_open(c) && c->readable && peer_credit(c) > 0);
+	return c->pending || vsock_conn_room(c) > 0;
 }
 
 static int header(struct vsock_conn *c, struct virtio_vsock_hdr *h, uint16_t op, uint32_t flags,
@@ -280,8 +287,7 @@ static bool socket_hung_up(int fd)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
 }
 
-/* Reads from the socket into a packet: the bytes, 0 when there are none. Notices its end. */
-static uint32_t socket_read(struct vsock_conn *c, struct iovec *iov, unsigned n)
+uint32_t vsock_conn_read(struct vsock_conn *c, struct iovec *iov, unsigned n)
 {
 	struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
 	ssize_t r;
@@ -304,12 +310,14 @@ static uint32_t socket_read(struct vsock_conn *c, struct iovec *iov, unsigned n)
 	return 0;
 }
 
-int vsock_conn_packet(struct vsock_conn *c, struct virtio_vsock_hdr *h, struct iovec *iov,
-		      unsigned n, uint32_t room)
+void vsock_conn_data_header(struct vsock_conn *c, struct virtio_vsock_hdr *h, uint32_t len)
 {
-	struct iovec part[VIRTQ_CHAIN_MAX];
-	uint32_t len = peer_credit(c);
+	c->tx_cnt += len;
+	header(c, h, VIRTIO_VSOCK_OP_RW, 0, len);
+}
 
+int vsock_conn_packet(struct vsock_conn *c, struct virtio_vsock_hdr *h)
+{
 	if (c->pending & VSOCK_SEND_REQUEST) {
 		c->pending &= ~(unsigned)VSOCK_SEND_REQUEST;
 		c->requested = true;
@@ -319,16 +327,6 @@ int vsock_conn_packet(struct vsock_conn *c, struct virtio_vsock_hdr *h, struct i
 		c->pending = 0;
 		c->state = VSOCK_DONE;
 		return header(c, h, VIRTIO_VSOCK_OP_RST, 0, 0);
-	}
-	len = len < room ? len : room;
-	len = len < VSOCK_PACKET_MAX ? len : VSOCK_PACKET_MAX;
-	if (output_open(c) && c->readable && len > 0) {
-		n = iov_slice(iov, n, 0, len, part);
-		len = socket_read(c, part, n);
-		if (len > 0) {
-			c->tx_cnt += len;
-			return header(c, h, VIRTIO_VSOCK_OP_RW, 0, len);
-		}
 	}
 	if (c->pending & VSOCK_SEND_SHUTDOWN) {
 		c->pending &= ~(unsigned)VSOCK_SEND_SHUTDOWN;

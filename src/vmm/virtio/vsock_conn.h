@@ -98,15 +98,21 @@ void vsock_conn_reset(struct vsock_conn *c);
 /* The guest gave it up: what it sent before still goes to the socket. */
 void vsock_conn_gone(struct vsock_conn *c);
 
-/* Whether vsock_conn_packet() would have something. */
+/* Whether there is anything for the guest, data or not. */
 bool vsock_conn_has_packet(const struct vsock_conn *c);
 
+/* Bytes of the socket that may go to the guest next, 0 when none may or none are there. */
+uint32_t vsock_conn_room(const struct vsock_conn *c);
+
 /*
- * The next packet for the guest: fills h, and the payload into iov[n], which has room bytes.
- * Returns 1, or 0 when there is none after all.
+ * Reads at most vsock_conn_room() bytes from the socket; what came, 0 when there are none now or
+ * will be none any more. Each packet they go in gets its header afterwards.
  */
-int vsock_conn_packet(struct vsock_conn *c, struct virtio_vsock_hdr *h, struct iovec *iov,
-		      unsigned n, uint32_t room);
+uint32_t vsock_conn_read(struct vsock_conn *c, struct iovec *iov, unsigned n);
+void vsock_conn_data_header(struct vsock_conn *c, struct virtio_vsock_hdr *h, uint32_t len);
+
+/* The next packet without data: 1 and its header, or 0. */
+int vsock_conn_packet(struct vsock_conn *c, struct virtio_vsock_hdr *h);
 
 /* Which events of a live socket matter now; *any false: none, not even hang-ups. */
 uint32_t vsock_conn_events(const struct vsock_conn *c, bool *any);

@@ -15,6 +15,7 @@
 enum { VSOCK_RX, VSOCK_TX, VSOCK_EVENT, VSOCK_QUEUES };
 
 #define VSOCK_RSTS_MAX 64
+#define VSOCK_BATCH 8	   /* buffers of the guest that one read of a socket fills */
 #define VSOCK_BUCKETS 1024 /* local ports count up, so buckets hold one connection each */
 #define VSOCK_PORT_FIRST 1024u
 #define VSOCK_PORT_LAST 0xfffffffeu
@@ -44,7 +45,7 @@ struct virtio_vsock {
 	uint16_t gate_index; /* the event queue's available index when the event was sent */
 	struct vsock_completion *done, **done_end;
 	struct virtio_vsock_stats stats;
-	struct virtq_chain chain;
+	struct virtq_chain chains[VSOCK_BATCH];
 };
 
 /* Where the connection's pointer is kept, or where it would be. */

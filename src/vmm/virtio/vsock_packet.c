@@ -10,6 +10,7 @@
 
 #define HEADER ((uint32_t)sizeof(struct virtio_vsock_hdr))
 #define PACKETS_A_TURN 256
+#define IOVECS_MAX (2 * VIRTQ_CHAIN_MAX) /* of one read */
 
 static void reset(struct virtio_vsock *s, struct vsock_conn *c)
 {
@@ -25,15 +26,15 @@ static bool gate_is_open(struct virtio_vsock *s)
 	struct virtio_vsock_event event = { .id = VIRTIO_VSOCK_EVENT_TRANSPORT_RESET };
 	struct virtq *q = &s->mmio.queues[VSOCK_EVENT];
 
-	if (s->gate == GATE_TO_SEND && virtio_pop(&s->mmio, VSOCK_EVENT, &s->chain)) {
-		if (!virtq_write(&s->chain, 0, &event, sizeof(event))) {
+	if (s->gate == GATE_TO_SEND && virtio_pop(&s->mmio, VSOCK_EVENT, &s->chains[0])) {
+		if (!virtq_write(&s->chains[0], 0, &event, sizeof(event))) {
 			virtio_break(&s->mmio, "vsock event buffer too small");
 			return false;
 		}
 		/* Read before the guest can see the event: one more buffer is its answer. */
 		s->gate_index = virtq_avail_index(q);
 		s->gate = GATE_SENT;
-		virtq_push(q, s->chain.head, sizeof(event));
+		virtq_push(q, s->chains[0].head, sizeof(event));
 		virtio_publish(&s->mmio, VSOCK_EVENT);
 	}
 	if (s->gate != GATE_OPEN)
@@ -56,26 +57,88 @@ static void send_rst(struct virtio_vsock *s)
 		.op = VIRTIO_VSOCK_OP_RST,
 	};
 
-	virtq_write(&s->chain, 0, &h, HEADER);
-	virtq_push(&s->mmio.queues[VSOCK_RX], s->chain.head, HEADER);
+	virtq_write(&s->chains[0], 0, &h, HEADER);
+	virtq_push(&s->mmio.queues[VSOCK_RX], s->chains[0].head, HEADER);
 	s->rst_at = (s->rst_at + 1) % VSOCK_RSTS_MAX;
 	s->rst_len--;
 }
 
-/* Fills the chain with the next packet of a connection; whether it had one. */
-static bool send_packet(struct virtio_vsock *s, struct vsock_conn *c)
+/* Payload bytes that a buffer of the guest takes. */
+static uint32_t capacity(const struct virtq_chain *c)
 {
-	struct iovec iov[VIRTQ_CHAIN_MAX];
-	struct virtio_vsock_hdr h;
-	unsigned n = iov_slice(s->chain.iov + s->chain.nout, s->chain.nin, HEADER,
-			       s->chain.in_len - HEADER, iov);
+	uint32_t n = c->in_len - HEADER;
 
-	if (!vsock_conn_packet(c, &h, iov, n, s->chain.in_len - HEADER))
-		return false;
-	virtq_write(&s->chain, 0, &h, HEADER);
-	virtq_push(&s->mmio.queues[VSOCK_RX], s->chain.head, HEADER + h.len);
-	s->stats.bytes_to_guest += h.len;
-	return true;
+	return n < VSOCK_PACKET_MAX ? n : VSOCK_PACKET_MAX;
+}
+
+/*
+ * Takes more buffers after the first until `want` bytes have room, and lists their payload's
+ * places; returns the number of buffers.
+ */
+static unsigned gather(struct virtio_vsock *s, uint32_t want, struct iovec *iov, unsigned *n)
+{
+	unsigned k = 0;
+
+	*n = 0;
+	for (;;) {
+		struct virtq_chain *c = &s->chains[k];
+		uint32_t len = capacity(c) < want ? capacity(c) : want;
+
+		*n += iov_slice(c->iov + c->nout, c->nin, HEADER, len, iov + *n);
+		want -= len;
+		if (++k == VSOCK_BATCH || !want || !virtio_pop(&s->mmio, VSOCK_RX, c + 1))
+			return k;
+		if (c[1].in_len <= HEADER || *n + c[1].nin > IOVECS_MAX) {
+			virtq_unpop(
+				&s->mmio.queues[VSOCK_RX]); /* taken as a first one, or broken */
+			return k;
+		}
+	}
+}
+
+/* Moves bytes of a socket into the guest's buffers with one read; the packets they made. */
+static unsigned send_data(struct virtio_vsock *s, struct vsock_conn *c)
+{
+	struct virtq *q = &s->mmio.queues[VSOCK_RX];
+	struct iovec iov[IOVECS_MAX];
+	unsigned n, k, i, sent = 0;
+	uint32_t left;
+
+	k = gather(s, vsock_conn_room(c), iov, &n);
+	left = vsock_conn_read(c, iov, n);
+	s->stats.bytes_to_guest += left;
+	for (; left > 0; sent++) {
+		const struct virtq_chain *chain = &s->chains[sent];
+		uint32_t len = left < capacity(chain) ? left : capacity(chain);
+		struct virtio_vsock_hdr h;
+
+		vsock_conn_data_header(c, &h, len);
+		virtq_write(chain, 0, &h, HEADER);
+		virtq_push(q, chain->head, HEADER + len);
+		left -= len;
+	}
+	/* The first buffer stays taken for a packet without data. */
+	for (i = sent ? sent : 1; i < k; i++)
+		virtq_unpop(q);
+	return sent;
+}
+
+/* Sends what the connection has for the buffer that was taken; the packets. */
+static unsigned send_packets(struct virtio_vsock *s, struct vsock_conn *c)
+{
+	struct virtq *q = &s->mmio.queues[VSOCK_RX];
+	struct virtio_vsock_hdr h;
+	unsigned sent = vsock_conn_room(c) ? send_data(s, c) : 0;
+
+	if (sent)
+		return sent;
+	if (!vsock_conn_packet(c, &h)) {
+		virtq_unpop(q);
+		return 0;
+	}
+	virtq_write(&s->chains[0], 0, &h, HEADER);
+	virtq_push(q, s->chains[0].head, HEADER);
+	return 1;
 }
 
 /* Takes a buffer of the guest: 1, or 0 when there is none. */
@@ -84,8 +147,8 @@ static bool take_rx_buffer(struct virtio_vsock *s)
 	struct virtq *q = &s->mmio.queues[VSOCK_RX];
 
 	do {
-		if (virtio_pop(&s->mmio, VSOCK_RX, &s->chain)) {
-			if (s->chain.in_len > HEADER)
+		if (virtio_pop(&s->mmio, VSOCK_RX, &s->chains[0])) {
+			if (s->chains[0].in_len > HEADER)
 				return true;
 			virtio_break(&s->mmio, "vsock buffer too small for a packet");
 			return false;
@@ -96,7 +159,7 @@ static bool take_rx_buffer(struct virtio_vsock *s)
 
 void vsock_serve_rx(struct virtio_vsock *s)
 {
-	unsigned left = PACKETS_A_TURN;
+	int left = PACKETS_A_TURN;
 
 	if (!virtio_can_work(&s->mmio) || !gate_is_open(s))
 		return;
@@ -109,12 +172,11 @@ void vsock_serve_rx(struct virtio_vsock *s)
 			continue;
 		}
 		vsock_ready_remove(s, c);
-		if (!send_packet(s, c))
-			virtq_unpop(&s->mmio.queues[VSOCK_RX]);
+		left -= (int)send_packets(s, c);
 		vsock_settle(s, c);
 	}
 	virtio_publish(&s->mmio, VSOCK_RX);
-	if (left == 0)
+	if (left <= 0)
 		virtio_kick(&s->mmio, VSOCK_RX);
 }
 
@@ -145,7 +207,7 @@ static bool on_response(struct virtio_vsock *s, struct vsock_conn *c)
 
 static bool on_data(struct virtio_vsock *s, struct vsock_conn *c, const struct virtio_vsock_hdr *h)
 {
-	if (c->state != VSOCK_OPEN || !vsock_conn_receive(c, &s->chain, h->len))
+	if (c->state != VSOCK_OPEN || !vsock_conn_receive(c, &s->chains[0], h->len))
 		return false;
 	s->stats.bytes_from_guest += h->len;
 	return true;
@@ -204,7 +266,7 @@ static void take_packet(struct virtio_vsock *s)
 	struct virtio_vsock_hdr h;
 	struct vsock_conn *c;
 
-	if (!virtq_read(&s->chain, 0, &h, HEADER) || h.len > s->chain.out_len - HEADER ||
+	if (!virtq_read(&s->chains[0], 0, &h, HEADER) || h.len > s->chains[0].out_len - HEADER ||
 	    h.len > VSOCK_PACKET_MAX || h.src_cid != s->config.guest_cid ||
 	    h.dst_cid != VSOCK_HOST_CID) {
 		s->stats.malformed++;
@@ -233,9 +295,9 @@ void vsock_serve_tx(struct virtio_vsock *s)
 
 	do {
 		while (left > 0 && s->rst_len < VSOCK_RSTS_MAX &&
-		       virtio_pop(&s->mmio, VSOCK_TX, &s->chain)) {
+		       virtio_pop(&s->mmio, VSOCK_TX, &s->chains[0])) {
 			take_packet(s);
-			virtq_push(q, s->chain.head, 0);
+			virtq_push(q, s->chains[0].head, 0);
 			left--;
 		}
 	} while (left > 0 && s->rst_len < VSOCK_RSTS_MAX && virtio_can_work(&s->mmio) &&
