@@ -190,10 +190,10 @@ class ProcessHost(LocalHost):
                 f.write(b"damage")
 
 
-def built_images():
-    """The folder of images that `cloche image build` made for the tests, or for this host."""
-    for d in (os.environ.get("CLOCHE_TEST_IMAGES"), BUILD / "e2e/import", "/var/lib/cloche/import"):
-        if d and (pathlib.Path(d) / "base/manifest.json").exists():
+def built():
+    """A folder that CLOCHE_HOME once named, with a base image in it: that of the tests, or the host's."""
+    for d in (os.environ.get("CLOCHE_TEST_HOME"), BUILD / "e2e", "/var/lib/cloche"):
+        if d and (pathlib.Path(d) / "import/base/manifest.json").exists():
             return pathlib.Path(d)
     return None
 
@@ -205,10 +205,10 @@ class KvmHost(LocalHost):
         super().__init__(where, ["--memory-mib=512", "--disk-mib=2048", "--boot-timeout-seconds=300"])
 
     def make_base(self):
-        (self.import_dir / "base").symlink_to(built_images() / "base")
+        (self.import_dir / "base").symlink_to(built() / "import/base")
 
     def make_image(self, name, damage=None, cmdline=None, kernel=None, initrd=None):
-        make_variant(built_images() / "base", self.import_dir / name, name, damage, cmdline, kernel, initrd)
+        make_variant(built() / "import/base", self.import_dir / name, name, damage, cmdline, kernel, initrd)
 
 
 def make_variant(base, folder, name, damage, cmdline, kernel, initrd):
@@ -245,7 +245,7 @@ class MachineHost(Host):
         self.import_dir = self.home / "import"
         self.import_dir.mkdir(parents=True)
         self.env = dict(os.environ, CLOCHE_HOME=str(self.home), XDG_CONFIG_HOME=str(self.where / "config"))
-        subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", built_images() / "base", self.import_dir],
+        subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", built() / "import/base", self.import_dir],
                        check=True)
         self.share_system_image()
         port = free_port()
@@ -258,17 +258,12 @@ class MachineHost(Host):
         self.shell = MachineShell(self.home / "machine/shell.sock")
 
     def share_system_image(self):
-        """The machine's system image takes minutes to make; the host's own is as good."""
-        for d in (BUILD / "e2e/machine", pathlib.Path("/var/lib/cloche/machine")):
-            if d.is_dir():
-                break
-        else:
-            return
-        target = self.home / "machine"
-        target.mkdir()
-        for f in d.iterdir():
-            if f.name.startswith("system") and f.is_file():
-                subprocess.run(["cp", "--sparse=always", "--reflink=auto", f, target], check=True)
+        """The machine's system image takes minutes to make, and holds no state: a copy is as good."""
+        system = built() / "machine/system"
+        if (system / "system.raw").exists():
+            (self.home / "machine").mkdir(mode=0o700)
+            subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", system, self.home / "machine"],
+                           check=True)
 
     def sh(self, script):
         return self.shell.run(script)
@@ -322,7 +317,7 @@ def why_not(kind):
             return "process_vmm is not built"
         help_text = subprocess.run([BUILD / "src/cloched/cloched", "--help"], capture_output=True, text=True).stdout
         return None if "--no-jail" in help_text else "cloched is built without -Ddev=true"
-    if not built_images():
+    if not built():
         return "no base image: cloche image build base"
     usable = kvm_usable()
     if kind == "kvm":
