@@ -11,7 +11,7 @@
 static int doctor_command(struct cli *c, struct err *e)
 {
 	struct cloche_paths paths;
-	struct doctor_report r;
+	struct doctor_report r = { 0 };
 	int ret = paths_get(&paths, e);
 
 	if (ret < 0)

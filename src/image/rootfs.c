@@ -186,9 +186,10 @@ static void fill_args(struct args *a, const struct rootfs_spec *s, const char *i
 	args_add(a, "--dpkgopt=path-include=/usr/share/locale/locale.alias");
 	if (s->overlay)
 		args_printf(a, "--customize-hook=tar-in \"%s\" /", s->overlay);
-	json_array_foreach (s->recipe->hooks, i, hook)
+	json_array_foreach (s->recipe->hooks, i, hook) {
 		args_printf(a, "--customize-hook=%s/hooks/%s", s->recipe->dir,
 			    json_string_value(hook));
+	}
 	args_add(a, s->recipe->release);
 	args_add(a, s->root);
 	args_add(a, s->sources);
