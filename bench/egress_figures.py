@@ -67,7 +67,7 @@ class Net:
         import world
 
         self.world = world
-        self.w = world.World(["--connections", "4000", "--connection-rate", "5000"])
+        self.w = world.World(["--connections", "4000", "--connection-rate", "5000", "--lookup-rate", "10000"])
         self._guest = self._routed = None
 
     @property

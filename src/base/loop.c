@@ -169,16 +169,23 @@ int loop_set_timer(struct loop_source *s, uint64_t mono_ns)
 	return timerfd_settime(s->fd, TFD_TIMER_ABSTIME, &t, NULL) < 0 ? -errno : 0;
 }
 
-void loop_remove(struct loop_source *s)
+void loop_remove_closed(struct loop_source *s)
 {
 	if (!s || s->dead)
 		return;
-	epoll_ctl(s->loop->epfd, EPOLL_CTL_DEL, s->fd, NULL);
 	s->dead = true;
 	*s->link = s->next;
 	if (s->next)
 		s->next->link = s->link;
 	source_link(&s->loop->dead, s);
+}
+
+void loop_remove(struct loop_source *s)
+{
+	if (!s || s->dead)
+		return;
+	epoll_ctl(s->loop->epfd, EPOLL_CTL_DEL, s->fd, NULL);
+	loop_remove_closed(s);
 }
 
 static void source_fire(struct loop_source *s, uint32_t events)

@@ -34,6 +34,12 @@ int loop_set_timer(struct loop_source *s, uint64_t mono_ns);
 /* Takes a source out; safe inside any callback, its own included. NULL-safe. */
 void loop_remove(struct loop_source *s);
 
+/*
+ * The same for a source whose descriptor, never duplicated, was closed just before: closing took it
+ * out of the kernel's set already, so one call to it is saved.
+ */
+void loop_remove_closed(struct loop_source *s);
+
 /* Runs until loop_stop(). Returns 0, or a negative errno if epoll itself failed. */
 int loop_run(struct loop *l, struct err *e);
 void loop_stop(struct loop *l);

@@ -69,10 +69,10 @@ void flow_end(struct flow *f, enum receipt_event event, const char *reason, bool
 	lookup_cancel(f->lookups[1]);
 	engine_free(f);
 	relay_end(&f->relay);
-	loop_remove(f->client_source);
-	loop_remove(f->server_source);
 	close_side(&f->client, reset);
 	close_side(&f->server, reset);
+	loop_remove_closed(f->client_source);
+	loop_remove_closed(f->server_source);
 	*f->link = f->next;
 	if (f->next)
 		f->next->link = f->link;

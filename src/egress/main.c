@@ -39,12 +39,13 @@
 
 struct options {
 	const char *state_dir, *resolver, *rulesets, *trust_file;
-	int64_t connections, connection_rate;
+	int64_t connections, connection_rate, lookup_rate;
 };
 
 static const char usage[] =
 	"usage: cloche-egress --state-dir DIR [--resolver ADDRESS[:PORT],…] [--rulesets FILE]\n"
 	"                     [--trust-file PEM] [--connections N] [--connection-rate N]\n"
+	"                     [--lookup-rate N]\n"
 	"Started by the daemon, with its control socket as descriptor 3.\n";
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *e)
@@ -55,11 +56,14 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
 					       { "trust-file", required_argument, NULL, 't' },
 					       { "connections", required_argument, NULL, 'c' },
 					       { "connection-rate", required_argument, NULL, 'C' },
+					       { "lookup-rate", required_argument, NULL, 'l' },
 					       { 0 } };
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		int64_t *number = c == 'c' ? &o->connections : &o->connection_rate;
+		int64_t *number = c == 'c'   ? &o->connections
+				  : c == 'C' ? &o->connection_rate
+					     : &o->lookup_rate;
 
 		if (c == 's')
 			o->state_dir = optarg;
@@ -107,8 +111,8 @@ static int egress_open(struct egress *eg, const struct options *o, struct err *e
 					     .flow_rate = (unsigned)o->connection_rate,
 					     .flow_burst = 2 * (unsigned)o->connection_rate,
 					     .lookups = 128,
-					     .lookup_rate = 1000,
-					     .lookup_burst = 2000 };
+					     .lookup_rate = (unsigned)o->lookup_rate,
+					     .lookup_burst = 2 * (unsigned)o->lookup_rate };
 	if ((r = loop_new(&eg->loop, e)) < 0 || (r = timers_new(eg->loop, &eg->timers, e)) < 0 ||
 	    (r = resolver_new(eg->loop, eg->timers, o->resolver, &eg->resolver, e)) < 0)
 		return r;
@@ -188,7 +192,7 @@ static int run(struct egress *eg, const struct options *o, struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .connections = 2048, .connection_rate = 500 };
+	struct options o = { .connections = 2048, .connection_rate = 500, .lookup_rate = 1000 };
 	struct egress eg = { 0 };
 	struct err e = { 0 };
 	int r;

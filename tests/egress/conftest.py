@@ -30,7 +30,7 @@ def world():
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    w = World()
+    w = World(["--lookup-rate", "300"])
     yield w
     w.close()
     asan = list(w.dir.glob("asan*"))

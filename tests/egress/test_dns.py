@@ -56,25 +56,23 @@ def test_names_that_are_no_host_names_are_refused(guest):
 
 
 def test_a_flood_of_queries_is_bounded(world):
+    """The world's egress takes 300 queries a second and sandbox; asked faster it refuses."""
     g = world.guest({"mode": "open"})
     code = (
-        "import socket,struct\n"
-        "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.settimeout(0.5); s.connect(('192.0.0.1',53))\n"
-        "def q(i): return struct.pack('!HHHHHH',i,256,1,0,0,0)+b''.join(bytes([len(x)])+x for x in"
-        " (b'n%d'%i,b'tunnel',b'test'))+b'\\0\\0\\1\\0\\1'\n"
-        "for i in range(8000):\n"
-        "  s.send(q(i))\n"
-        "refused=ok=0\n"
-        "try:\n"
-        "  while True:\n"
-        "    r=s.recv(600)[3]&15; refused+=r==5; ok+=r==0\n"
-        "except OSError: pass\n"
+        "import socket,struct,time\n"
+        "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.settimeout(0.05); s.connect(('192.0.0.1',53))\n"
+        "q=struct.pack('!HHHHHH',7,256,1,0,0,0)+b'\\7allowed\\4test\\0\\0\\1\\0\\1'\n"
+        "refused=ok=0; end=time.monotonic()+20\n"
+        "while not refused and time.monotonic()<end:\n"
+        "  for i in range(50): s.send(q)\n"
+        "  try:\n"
+        "    for i in range(50): r=s.recv(600)[3]&15; refused+=r==5; ok+=r==0\n"
+        "  except OSError: pass\n"
         "print(ok,refused)"
     )
     ok, refused = map(int, g.python(code).split())
-    assert 0 < ok and refused > 100
+    assert ok >= 300 and refused > 0
     assert g.log(event="refuse", reason="rate_limit")
-    assert g.run("getent", "hosts", "allowed.test").returncode in (0, 2)  # and the slot still answers
 
 
 def test_dns_over_https_and_tls_are_sites_like_others(guest):
