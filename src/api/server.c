@@ -24,8 +24,8 @@
 
 #define DRAIN_MAX (16u << 20) /* bytes of a body that are read although the request failed */
 #define CONNECTION_MEMORY (160u << 10)
-#define THREAD_STACK (512u << 10)
-#define LEAVE_S 3 /* for answers under way when the daemon ends */
+#define THREAD_STACK (2u << 20) /* JSON may be 2048 levels deep, and each is a call */
+#define LEAVE_S 3		/* for answers under way when the daemon ends */
 
 /* ---- libmicrohttpd's side ---- */
 
