@@ -86,6 +86,7 @@ int process_input(struct process *p, const void *bytes, size_t n, struct err *e)
 	if (in->fd < 0) { /* it closed its end */
 		in->accepted += n;
 		in->written = in->accepted;
+		in->lost |= p->exited && n;
 		return 0;
 	}
 	if (buf_add(&in->pending, bytes, n) < 0)

@@ -249,6 +249,7 @@ void process_exited(struct process *p, int status)
 	p->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 	if (p->timeout)
 		loop_set_timer(p->timeout, 0);
+	p->in.lost = p->in.pending.len > 0;
 	process_input_close(p);
 	if (p->timed_out || p->killed)
 		process_kill(p); /* while pid still names its session */

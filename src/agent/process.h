@@ -37,6 +37,7 @@ struct input {
 	uint64_t written; /* of them, those given to the command (or thrown away after it closed) */
 	bool wanted;	  /* the request asked for it */
 	bool eof;	  /* close when pending is empty */
+	bool lost;	  /* the command ended before it was given all that was accepted */
 };
 
 struct process {

@@ -150,13 +150,16 @@ static void send_taken(struct watcher *w)
 	stream_send(w->s, FRAME_STDIN_TAKEN, le, sizeof(le));
 }
 
-/* A feed is done when its bytes were all written, and fails when they never will be. */
+/*
+ * A feed is done when its bytes were all written, and fails when they never will be. A command that
+ * ends on its last line may well do so before that line's DATA_EOF is here.
+ */
 static void pump_feed(struct watcher *w)
 {
 	struct process *p = w->p;
 	struct stream *s = w->s;
 
-	if (p->exited) {
+	if (p->exited && p->in.lost) {
 		struct err e = { 0 };
 
 		err_set(&e, "process_ended", ESRCH, "process %s has ended", p->id);

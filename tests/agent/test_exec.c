@@ -269,6 +269,35 @@ static void stdin_from_beside_the_stream(void **state)
 	agent_free(c);
 }
 
+/* Whoever fed the last line is told so, though the command ended before the feed's own end came. */
+static void stdin_of_a_command_that_ends_on_it(void **state)
+{
+	json_t *at0 = NULL;
+	struct agent_conn *feed = NULL;
+	struct agent_event ev;
+	json_t *reply = NULL;
+	struct err e = { 0 };
+	char id[64];
+	struct agent_conn *c = harness_open(
+		&H, json_pack("{s:[s,s,s],s:b}", "argv", "sh", "-c", "read x; echo $x", "stdin", 1),
+		id);
+
+	(void)state;
+	at0 = json_pack("{s:s,s:i}", "processId", id, "offset", 0);
+	assert_int_equal(agent_open(harness_dial(&H), "stdin", at0, &feed, &e), 0);
+	assert_int_equal(agent_write(feed, "line\n", 5, 10000, &e), 0);
+	do {
+		assert_int_equal(agent_next(c, &ev, 10000, &e), 1);
+	} while (ev.type != AGENT_EXIT);
+	assert_int_equal(ev.exit.code, 0);
+	assert_int_equal(agent_write_end(feed, NULL, &reply, 10000, &e), 0);
+	assert_int_equal(json_get_int(reply, "offset", -1), 5);
+	json_decref(reply);
+	json_decref(at0);
+	agent_free(feed);
+	agent_free(c);
+}
+
 static void stdin_that_is_not_read(void **state)
 {
 	size_t n = 2 << 20;
@@ -376,6 +405,7 @@ int main(int argc, char **argv_)
 		cmocka_unit_test(stdin_is_given),
 		cmocka_unit_test(large_stdin_through_cat),
 		cmocka_unit_test(stdin_from_beside_the_stream),
+		cmocka_unit_test(stdin_of_a_command_that_ends_on_it),
 		cmocka_unit_test(stdin_that_is_not_read),
 		cmocka_unit_test(background_holder_does_not_hang_exec),
 		cmocka_unit_test(terminal),

@@ -1,8 +1,9 @@
 """A daemon to talk to, and a plain HTTP client.
 
-By default each test module gets an api_host (tests/tools): the real API and store, and for each
-sandbox the real agent as a process. With CLOCHE_API_URL and CLOCHE_API_KEY set the tests talk to
-that daemon instead; what only the api_host can do is then skipped and says so.
+Each test runs twice: against an api_host (tests/tools) — the real API and store, and for each
+sandbox the real agent as a process, which also runs under sanitizers and makes a manager's errors
+on demand — and against a whole cloched. With CLOCHE_API_URL and CLOCHE_API_KEY set the tests talk
+to that daemon instead; what only the api_host can do is then skipped and says so.
 """
 import http.client
 import json
@@ -13,6 +14,8 @@ import subprocess
 import urllib.parse
 
 import pytest
+
+import hosts
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("CLOCHE_BUILD", ROOT / "build"))
@@ -103,7 +106,7 @@ class Host:
         self.start()
 
     def start(self):
-        argv = [API_HOST, self.state] + ([self.agent] if self.agent else [])
+        argv = [API_HOST, self.state, self.agent]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log)
         line = self.process.stdout.readline()
@@ -130,31 +133,52 @@ class Host:
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
+def api_host(tmp_path_factory):
     if "CLOCHE_API_URL" in os.environ:
         pytest.skip("needs an api_host; CLOCHE_API_URL names another daemon")
-    h = Host(tmp_path_factory.mktemp("state"), AGENT if AGENT.exists() else None)
+    h = Host(tmp_path_factory.mktemp("state"), AGENT)
     yield h
     h.stop()
     h.end_agents()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def cloched(tmp_path_factory):
+    """A whole cloched, with the stand-in for its VMM."""
+    why_not = hosts.why_not("process")
+    if why_not:
+        pytest.skip("cloched: " + why_not)
+    h = hosts.make("process", tmp_path_factory.mktemp("cloched"))
+    yield Client("127.0.0.1", h.port, h.key)
+    h.close()
+
+
+@pytest.fixture(scope="module", params=["api_host", "cloched"])
 def api(request):
     if "CLOCHE_API_URL" not in os.environ:
-        yield request.getfixturevalue("host").client
+        target = request.getfixturevalue(request.param)
+        yield getattr(target, "client", target)
         return
+    if request.param != "cloched":
+        pytest.skip("CLOCHE_API_URL names another daemon")
     url = urllib.parse.urlsplit(os.environ["CLOCHE_API_URL"])
     yield Client(url.hostname, url.port, os.environ["CLOCHE_API_KEY"])
 
 
-@pytest.fixture(scope="module")
-def sandbox(api):
-    """The path of a running sandbox."""
-    if "CLOCHE_API_URL" not in os.environ and not AGENT.exists():
-        pytest.skip(f"needs the agent, {AGENT}")
+def make_sandbox(api):
     answer = api.post("/v1/sandboxes", {})
     assert answer.status == 201, answer.body
     path = "/v1/sandboxes/" + answer.json["id"]
     yield path
     api.call("DELETE", path)
+
+
+@pytest.fixture(scope="module")
+def sandbox(api):
+    """The path of a running sandbox."""
+    yield from make_sandbox(api)
+
+
+@pytest.fixture(scope="module")
+def api_host_sandbox(api_host):
+    yield from make_sandbox(api_host.client)

@@ -197,19 +197,19 @@ def test_fault_9_a_client_that_leaves_ends_its_command(api, sandbox, how, noise)
     assert wait_until(lambda: not processes(api, sandbox, marker))
 
 
-def test_fault_1_and_3_a_stream_that_is_cut_has_no_exit_and_its_process_lives(host, sandbox):
+def test_fault_1_and_3_a_stream_that_is_cut_has_no_exit_and_its_process_lives(api_host, api_host_sandbox):
     """The daemon ends in the middle: nobody is told 0, and the command is there afterwards."""
-    api = host.client
+    api, sandbox = api_host.client, api_host_sandbox
     marker = uuid.uuid4().hex
     command = f"echo first; exec -a {marker} sleep 600"
     s = api.stream(sandbox + "/exec", {"command": command})
     lines = [json.loads(s.readline()), json.loads(s.readline())]
     assert (lines[0]["type"], lines[1]["data"]) == ("start", "first\n")
-    host.process.terminate()
+    api_host.process.terminate()
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         s.read()
-    assert host.process.wait(60) == 0
-    host.start()
+    assert api_host.process.wait(60) == 0
+    api_host.start()
     assert processes(api, sandbox, marker) == 1
     path = f"{sandbox}/processes/{lines[0]['processId']}"
     api.post(path + "/signal", {"signal": "TERM"})
@@ -296,9 +296,9 @@ def test_a_streamed_command_runs_once(api, sandbox):
     assert sh(api, sandbox, f"cat {name}; rm {name}")["stdout"] == "x\n"
 
 
-def test_nothing_leaks(host, sandbox):
+def test_nothing_leaks(api_host, api_host_sandbox):
     """Descriptors of the daemon before and after all kinds of ends."""
-    api = host.client
+    api, sandbox = api_host.client, api_host_sandbox
 
     def some():
         run(api, sandbox, "true")
@@ -312,7 +312,7 @@ def test_nothing_leaks(host, sandbox):
         api.call("GET", sandbox + "/files?path=/etc/passwd")
     some()
     assert wait_until(lambda: api.get("/metrics").body.count(b"cloche_http_open_streams 0\n"))
-    before = host.fds()
+    before = api_host.fds()
     for _ in range(10):
         some()
-    assert wait_until(lambda: host.fds() <= before), (before, host.fds())
+    assert wait_until(lambda: api_host.fds() <= before), (before, api_host.fds())

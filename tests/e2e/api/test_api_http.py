@@ -195,13 +195,13 @@ def test_one_connection_serves_many_requests(api):
                          ids=["empty", "short", "version", "tls", "no host", "long", "length"])
 def test_what_is_not_http_ends_only_its_connection(api, junk):
     with socket.create_connection((api.host, api.port), timeout=30) as s:
-        s.sendall(junk)
-        s.shutdown(socket.SHUT_WR)
         try:
+            s.sendall(junk)
+            s.shutdown(socket.SHUT_WR)
             while s.recv(65536):
                 pass
-        except ConnectionError:
-            pass
+        except OSError:
+            pass  # it is closed already
     assert api.get("/healthz").status == 200
 
 
@@ -215,10 +215,10 @@ def test_errors_are_counted(api):
     assert value(after) > value(before)
 
 
-def test_an_error_nobody_knows_is_internal_and_keeps_its_words(host):
-    answer = host.client.post("/v1/sandboxes", {"image": "odd"})
+def test_an_error_nobody_knows_is_internal_and_keeps_its_words(api_host):
+    answer = api_host.client.post("/v1/sandboxes", {"image": "odd"})
     assert (answer.status, answer.code) == (500, "internal")
     assert b"secret detail" not in answer.body
-    assert answer.headers["X-Request-Id"] in host.log.read_text()
-    assert "secret detail" in host.log.read_text()
-    assert host.key not in host.log.read_text()
+    assert answer.headers["X-Request-Id"] in api_host.log.read_text()
+    assert "secret detail" in api_host.log.read_text()
+    assert api_host.key not in api_host.log.read_text()
