@@ -53,7 +53,7 @@ static void load_module(const char *path)
 		log_warn("module %s: %s", path, strerror(errno));
 }
 
-static void load_modules(void)
+static void load_modules(void (*loaded)(void *ctx, const char *module), void *ctx)
 {
 	_cleanup_buf_ struct buf list = { 0 };
 	char *at;
@@ -65,18 +65,20 @@ static void load_modules(void)
 		bool last = !*end;
 
 		*end = '\0';
-		if (*at)
+		if (*at) {
 			load_module(at);
+			loaded(ctx, at);
+		}
 		at = last ? end : end + 1;
 	}
 }
 
-void boot_early(void)
+void boot_early(void (*loaded)(void *ctx, const char *module), void *ctx)
 {
 	mount_or_log("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	mount_or_log("sysfs", "/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	mount_or_log("devtmpfs", "/dev", MS_NOSUID, "mode=0755");
-	load_modules();
+	load_modules(loaded, ctx);
 }
 
 /* The kernel tells of each device on this socket, after its node is in devtmpfs. */

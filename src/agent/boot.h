@@ -7,8 +7,11 @@
 
 struct err;
 
-/* Kernel file systems and modules: enough for vsock and the disk. Failures are logged. */
-void boot_early(void);
+/*
+ * Kernel file systems and modules: enough for vsock and the disk. Failures are logged. loaded is
+ * called after each module, with its path, so that what it makes possible need not wait for others.
+ */
+void boot_early(void (*loaded)(void *ctx, const char *module), void *ctx);
 
 /* Mounts the disk of cloche.root= and switches to it. */
 int boot_root(struct err *e);

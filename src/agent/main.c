@@ -1,9 +1,9 @@
 /*
  * cloche-agent: PID 1 of a guest, or (--no-init) the same server in a container of a test.
  *
- * One thread and one event loop. In a guest the order is for speed: modules, then the vsock
- * socket listens, so that the host's first connection waits in the queue instead of being refused,
- * then the root disk, then the rest of the system, then the loop.
+ * One thread and one event loop. In a guest the order is for speed: the vsock socket listens in
+ * the middle of loading modules, so that the host's first connection waits in its queue; then come
+ * the root disk, the rest of the system, and the loop.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,6 +64,18 @@ static int listen_unix(const char *path, struct err *e)
 	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, BACKLOG) < 0)
 		return err_errno(e, errno, "listen on %s", path);
 	return steal_fd(&fd);
+}
+
+/* The socket listens as soon as there are vsocks at all, which is before any transport can bring a
+ * connection: a host that comes early waits for us and is not refused. */
+static void on_module(void *ctx, const char *module)
+{
+	static const char name[] = "/vsock.ko";
+	size_t n = strlen(module);
+	int *fd = ctx;
+
+	if (*fd < 0 && n >= sizeof(name) - 1 && strcmp(module + n - (sizeof(name) - 1), name) == 0)
+		*fd = listen_vsock(NULL); /* else tried again, and reported, when all are loaded */
 }
 
 static int listen_on(const struct options *o, struct err *e)
@@ -220,7 +232,7 @@ int main(int argc, char **argv)
 	struct options o = { .run_dir = "/run/cloche", .listen_fd = -1 };
 	static struct agent a;
 	struct err e = { 0 };
-	int fd, r;
+	int fd = -1, r;
 
 	log_init("agent", LOG_INFO);
 	/* The kernel gives PID 1 the words of its command line that it does not know. */
@@ -230,8 +242,9 @@ int main(int argc, char **argv)
 	a.machine = !o.no_init;
 	a.run_dir = o.run_dir;
 	if (a.machine)
-		boot_early();
-	fd = listen_on(&o, &e);
+		boot_early(on_module, &fd);
+	if (fd < 0)
+		fd = listen_on(&o, &e);
 	if (fd < 0 && a.machine)
 		boot_fail(&e);
 	if (fd >= 0 && a.machine) {

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "sandbox/agent_conn.h"
 
-#define WAIT_MS 60000 /* no test waits this long unless something is wrong */
+#define WAIT_MS 120000 /* no test waits this long unless something is wrong */
 
 struct harness {
 	char dir[32];
@@ -23,6 +23,8 @@ struct harness {
 	char cgroup[128]; /* "" when there is no cgroup2 */
 	pid_t pid;	  /* 0 once it was waited for */
 	bool plain;
+	int (*dialer)(void *ctx); /* another way to the agent than sock: a descriptor, or aborts */
+	void *ctx;
 };
 
 /* Starts it and, unless raw, adopts it with env {"ACCOUNT": "yes"}. False when this machine cannot
