@@ -193,6 +193,7 @@ int modules_pack(const char *dir, const char *release, const char *const *want, 
 {
 	_cleanup_buf_ struct buf dep = { 0 }, builtin = { 0 }, order = { 0 }, seen = { 0 };
 	_cleanup_buf_ struct buf list = { 0 };
+	_cleanup_free_ char *lines = NULL;
 	int ret;
 
 	ret = read_table(dir, "modules.dep", &dep, e);
@@ -203,9 +204,12 @@ int modules_pack(const char *dir, const char *release, const char *const *want, 
 				    n, &order, e);
 	if (ret < 0)
 		return ret;
-	for (size_t at = 0; order.data && at < order.len; at += strlen(order.data + at) + 1) {
-		order.data[at + strcspn(order.data + at, "\n")] = '\0';
-		ret = pack_one(dir, release, order.data + at, cpio, &seen, &list, e);
+	lines = buf_steal(&order);
+	if (!lines)
+		return err_errno(e, ENOMEM, "order the modules");
+	for (char *p = lines; *p; p += strlen(p) + 1) {
+		p[strcspn(p, "\n")] = '\0'; /* every line has one */
+		ret = pack_one(dir, release, p, cpio, &seen, &list, e);
 		if (ret < 0)
 			return ret;
 	}
