@@ -116,6 +116,8 @@ static void connection_close(struct connection *k)
 	loop_remove(k->source);
 	close(k->fd);
 	free(k);
+	if (c->accepting)
+		loop_set_events(c->accepting, EPOLLIN);
 	exit_when_sent(c);
 }
 
@@ -426,8 +428,13 @@ static void on_accept(void *ctx, int fd, uint32_t events)
 	int r = 0;
 
 	(void)events;
-	if (conn < 0)
-		return; /* the peer went away again, or no descriptor is free: it asks once more */
+	if (conn < 0) {
+		/* Out of descriptors: asking again at once would spin; a closing connection does.
+		 */
+		if (c->connections && (errno == EMFILE || errno == ENFILE))
+			loop_set_events(c->accepting, 0);
+		return;
+	}
 	if (c->nconnections == CONNECTIONS_MAX)
 		r = err_set(&e, "bad_request", EMFILE, "too many control connections");
 	else
@@ -470,9 +477,9 @@ void control_free(struct control *c)
 		return;
 	machine_free(c->machine); /* its connects are answered, to no effect, meanwhile */
 	c->stopping = false;
+	loop_remove(steal_ptr(c->accepting));
 	while (c->connections)
 		connection_close(c->connections);
-	loop_remove(c->accepting);
 	loop_remove(c->linger);
 	close_fd(&c->listen_fd);
 	free(c);

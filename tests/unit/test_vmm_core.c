@@ -57,6 +57,33 @@ static void configure_is_parsed(void **state)
 	assert_string_equal(e.code, "bad_request");
 }
 
+static void restore_takes_its_descriptors(void **state)
+{
+	int fds[5] = { 10, 11, 12, 13, 14 };
+	struct control_request r;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(parse("{\"verb\":\"restore\",\"disks\":[{\"readOnly\":false}],"
+			       "\"net\":{\"mac\":\"02:00:5e:10:00:ff\",\"mtu\":1400}}",
+			       &r, &e),
+			 0);
+	assert_true(r.config.has_net);
+	assert_int_equal(r.config.mtu, 1400);
+	assert_int_equal(r.config.mac[0], 0x02);
+	assert_int_equal(r.config.mac[5], 0xff);
+	assert_int_equal(control_take_fds(&r, fds, 5, &e), 0);
+	assert_int_equal(r.config.kvm_fd, 10);
+	assert_int_equal(r.config.state_fd, 11);
+	assert_int_equal(r.config.memory_fd, 12);
+	assert_int_equal(r.config.disk_fds[0], 13);
+	assert_int_equal(r.config.tap_fd, 14);
+	assert_int_equal(r.config.kernel_fd, -1);
+	assert_int_equal(parse("{\"verb\":\"save\"}", &r, &e), 0);
+	assert_int_equal(control_take_fds(&r, fds, 2, &e), 0);
+	assert_true(control_take_fds(&r, fds, 1, &e) < 0);
+}
+
 static void bad_requests_are_refused(void **state)
 {
 	static const struct {
@@ -72,6 +99,16 @@ static void bad_requests_are_refused(void **state)
 		{ "{\"verb\":\"stop\",\"id\":\"x\"}", "bad_request" },
 		{ "{\"verb\":\"stop\"}{\"verb\":\"stop\"}", "bad_request" },
 		{ "{\"verb\":\"stop\",\"verb\":\"stop\"}", "bad_request" },
+		{ "{\"verb\":\"restore\",\"disks\":[],\"vcpus\":1}", "bad_request" },
+		{ "{\"verb\":\"restore\",\"disks\":[],\"net\":{}}", "bad_request" },
+		{ "{\"verb\":\"restore\",\"disks\":[],\"net\":{\"mac\":\"02:00:5e:10:00:fg\"}}",
+		  "bad_request" },
+		{ "{\"verb\":\"restore\",\"disks\":[],\"net\":{\"mac\":\"02-00-5e-10-00-ff\"}}",
+		  "bad_request" },
+		{ "{\"verb\":\"restore\",\"disks\":[],\"net\":{\"mac\":\"03:00:5e:10:00:ff\"}}",
+		  "bad_request" }, /* multicast */
+		{ "{\"verb\":\"balloon\"}", "bad_request" },
+		{ "{\"verb\":\"balloon\",\"targetMiB\":-1}", "bad_request" },
 		{ "{\"verb\":\"connect\"}", "bad_request" },
 		{ "{\"verb\":\"connect\",\"port\":0}", "bad_request" },
 		{ "{\"verb\":\"connect\",\"port\":4294967295}", "bad_request" },
@@ -359,6 +396,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(configure_is_parsed),
+		cmocka_unit_test(restore_takes_its_descriptors),
 		cmocka_unit_test(bad_requests_are_refused),
 		cmocka_unit_test(refusal_keeps_the_id),
 		cmocka_unit_test(descriptors_must_match_the_verb),
