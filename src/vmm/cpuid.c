@@ -93,7 +93,7 @@ static void apply_rules(struct cpuid *c)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < c->head.nent; i++) {
+	for (uint32_t i = 0; i < c->nent; i++) {
 		struct kvm_cpuid_entry2 e = c->entries[i];
 		const struct leaf_rule *rule = rule_find(&e);
 
@@ -103,7 +103,7 @@ static void apply_rules(struct cpuid *c)
 			*entry_reg(&e, r) &= rule->keep[r];
 		c->entries[n++] = e;
 	}
-	c->head.nent = n;
+	c->nent = n;
 }
 
 /* Bits of an APIC id that number `vcpus` cores. */
@@ -157,8 +157,8 @@ static void fix_entry(struct kvm_cpuid_entry2 *e, unsigned vcpus, bool tsc_deadl
 
 static void add_entry(struct cpuid *c, const struct kvm_cpuid_entry2 *e)
 {
-	if (c->head.nent < CPUID_ENTRIES_MAX)
-		c->entries[c->head.nent++] = *e;
+	if (c->nent < CPUID_ENTRIES_MAX)
+		c->entries[c->nent++] = *e;
 }
 
 /* Leaf 0xb: a thread level of one and a core level of all; their ids are filled in later. */
@@ -180,14 +180,14 @@ static void add_topology(struct cpuid *c, unsigned vcpus)
 void cpuid_normalise(struct cpuid *c, unsigned vcpus, bool tsc_deadline)
 {
 	apply_rules(c);
-	for (uint32_t i = 0; i < c->head.nent; i++)
+	for (uint32_t i = 0; i < c->nent; i++)
 		fix_entry(&c->entries[i], vcpus, tsc_deadline);
 	add_topology(c, vcpus);
 }
 
 void cpuid_personalise(struct cpuid *c, unsigned apic_id)
 {
-	for (uint32_t i = 0; i < c->head.nent; i++) {
+	for (uint32_t i = 0; i < c->nent; i++) {
 		struct kvm_cpuid_entry2 *e = &c->entries[i];
 
 		switch (e->function) {
@@ -213,7 +213,7 @@ int cpuid_baseline(const struct kvm *k, unsigned vcpus, struct cpuid *out, struc
 	int r;
 
 	memset(out, 0, sizeof(*out));
-	out->head.nent = CPUID_ENTRIES_MAX;
+	out->nent = CPUID_ENTRIES_MAX;
 	r = kvm_ioctl(k->dev, KVM_GET_SUPPORTED_CPUID, out);
 	if (r < 0)
 		return err_set(e, "kvm_failed", -r, "KVM_GET_SUPPORTED_CPUID: %s", strerror(-r));
@@ -224,7 +224,7 @@ int cpuid_baseline(const struct kvm *k, unsigned vcpus, struct cpuid *out, struc
 static const struct kvm_cpuid_entry2 *entry_find(const struct cpuid *c, uint32_t leaf,
 						 uint32_t index)
 {
-	for (uint32_t i = 0; i < c->head.nent; i++)
+	for (uint32_t i = 0; i < c->nent; i++)
 		if (c->entries[i].function == leaf && c->entries[i].index == index)
 			return &c->entries[i];
 	return NULL;
@@ -247,7 +247,7 @@ int cpuid_check_runs_on(const struct cpuid *saved, const struct cpuid *host, str
 	if (!a || !b || a->ebx != b->ebx || a->ecx != b->ecx || a->edx != b->edx)
 		return err_set(e, "state_mismatch", ENOTSUP,
 			       "saved state: from a processor of another vendor");
-	for (uint32_t i = 0; i < saved->head.nent; i++) {
+	for (uint32_t i = 0; i < saved->nent; i++) {
 		struct kvm_cpuid_entry2 s = saved->entries[i], h;
 		const struct leaf_rule *rule = rule_find(&s);
 

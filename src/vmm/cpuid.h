@@ -7,6 +7,7 @@
 
 #include <linux/kvm.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct err;
@@ -14,10 +15,13 @@ struct kvm;
 
 #define CPUID_ENTRIES_MAX 256
 
+/* Laid out as struct kvm_cpuid2, which has no length of its own. */
 struct cpuid {
-	struct kvm_cpuid2 head;
+	uint32_t nent, padding;
 	struct kvm_cpuid_entry2 entries[CPUID_ENTRIES_MAX];
 };
+
+_Static_assert(offsetof(struct cpuid, entries) == sizeof(struct kvm_cpuid2), "CPUID layout");
 
 /* What KVM supports on this host, normalised for a guest of `vcpus`. Error code kvm_failed. */
 int cpuid_baseline(const struct kvm *k, unsigned vcpus, struct cpuid *out, struct err *e);

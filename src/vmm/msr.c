@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/kvm.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,16 +49,19 @@ static const struct {
 	{ MSR_MTRR_DEF_TYPE, MTRR_ENABLE_WRITE_BACK },
 };
 
+/* Laid out as struct kvm_msrs with one entry. */
 struct one_msr {
-	struct kvm_msrs head;
+	uint32_t n, padding;
 	struct kvm_msr_entry entry;
 };
+
+_Static_assert(offsetof(struct one_msr, entry) == sizeof(struct kvm_msrs), "MSR layout");
 
 int msr_set_boot(int vcpu_fd, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(boot_msrs); i++) {
 		struct one_msr m = {
-			.head = { .nmsrs = 1 },
+			.n = 1,
 			.entry = { .index = boot_msrs[i].index, .data = boot_msrs[i].value },
 		};
 		int r = kvm_ioctl(vcpu_fd, KVM_SET_MSRS, &m);

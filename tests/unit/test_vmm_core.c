@@ -345,7 +345,7 @@ static void power_ports_act_on_their_values_only(void **state)
 
 static const struct kvm_cpuid_entry2 *leaf(const struct cpuid *c, uint32_t function, uint32_t index)
 {
-	for (uint32_t i = 0; i < c->head.nent; i++)
+	for (uint32_t i = 0; i < c->nent; i++)
 		if (c->entries[i].function == function && c->entries[i].index == index)
 			return &c->entries[i];
 	return NULL;
@@ -354,7 +354,7 @@ static const struct kvm_cpuid_entry2 *leaf(const struct cpuid *c, uint32_t funct
 static void cpuid_is_cut_to_the_baseline(void **state)
 {
 	static struct cpuid c = {
-		.head = { .nent = 6 },
+		.nent = 6,
 		.entries = {
 			{ .function = 0, .eax = 0x20 },
 			{ .function = 1, .ebx = 0xaa00ffff, .ecx = ~0u, .edx = ~0u },

@@ -164,7 +164,7 @@ static void memory_goes_to_an_empty_file_only(void **state)
 static struct cpuid processor(void)
 {
 	return (struct cpuid){
-		.head = { .nent = 3 },
+		.nent = 3,
 		.entries = {
 			{ .function = 0, .ebx = 0x756e6547, .edx = 0x49656e69, .ecx = 0x6c65746e },
 			{ .function = 1, .ebx = 0x01020304, .ecx = 0x80202201, .edx = 0x078bfbff },
@@ -188,7 +188,7 @@ static void a_state_runs_where_its_features_are(void **state)
 	assert_string_equal(e.code, "state_mismatch");
 	assert_non_null(strstr(e.msg, "leaf 0x7"));
 	host = processor();
-	host.head.nent = 2; /* no leaf 7 at all */
+	host.nent = 2; /* no leaf 7 at all */
 	assert_true(cpuid_check_runs_on(&saved, &host, &e) < 0);
 	host = processor();
 	host.entries[0].ebx = 0x68747541; /* another vendor */
@@ -213,7 +213,7 @@ static void impossible_vcpus_are_refused(void **state)
 	v.nmsrs = STATE_MSRS_MAX + 1;
 	assert_true(vcpu_state_check(&v, &host, &e) < 0);
 	v.nmsrs = 0;
-	v.cpuid.head.nent = CPUID_ENTRIES_MAX + 1;
+	v.cpuid.nent = CPUID_ENTRIES_MAX + 1;
 	assert_true(vcpu_state_check(&v, &host, &e) < 0);
 	assert_string_equal(e.code, "state_invalid");
 }

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -56,10 +57,13 @@ static const uint32_t msrs_unlisted[] = {
 	0x269, 0x26a, 0x26b, 0x26c, 0x26d, 0x26e, 0x26f, 0x2ff,
 };
 
+/* Laid out as struct kvm_msrs, which has no length of its own. */
 struct msr_batch {
-	struct kvm_msrs head;
+	uint32_t n, padding;
 	struct kvm_msr_entry entries[STATE_MSRS_MAX];
 };
+
+_Static_assert(offsetof(struct msr_batch, entries) == sizeof(struct kvm_msrs), "MSR layout");
 
 static int failed(struct err *e, int r, const char *what)
 {
@@ -94,7 +98,7 @@ static int read_msrs(int fd, struct msr_list *l, struct kvm_msr_entry *out, stru
 	uint32_t done = 0;
 
 	while (done < l->n) {
-		struct msr_batch b = { .head = { .nmsrs = l->n - done } };
+		struct msr_batch b = { .n = l->n - done };
 		int r;
 
 		for (uint32_t i = done; i < l->n; i++)
@@ -165,7 +169,7 @@ static int get_plain(int fd, struct vcpu_state *s, struct err *e)
 	} calls[] = {
 		{ KVM_GET_REGS, &s->regs, "get registers" },
 		{ KVM_GET_SREGS, &s->sregs, "get segment registers" },
-		{ KVM_GET_XSAVE, &s->xsave, "get extended state" },
+		{ KVM_GET_XSAVE, s->xsave, "get extended state" },
 		{ KVM_GET_XCRS, &s->xcrs, "get extended control registers" },
 		{ KVM_GET_DEBUGREGS, &s->debug, "get debug registers" },
 		{ KVM_GET_LAPIC, &s->lapic, "get the local APIC" },
@@ -194,7 +198,7 @@ int vcpu_state_get(int fd, const struct msr_list *msrs, struct vcpu_state *s, st
 		return r;
 	r = kvm_ioctl(fd, KVM_GET_TSC_KHZ, NULL);
 	s->tsc_khz = r > 0 ? (uint32_t)r : 0; /* unknown: not compared on restore */
-	s->cpuid.head.nent = CPUID_ENTRIES_MAX;
+	s->cpuid.nent = CPUID_ENTRIES_MAX;
 	r = kvm_ioctl(fd, KVM_GET_CPUID2, &s->cpuid);
 	if (r < 0)
 		return failed(e, r, "get CPUID");
@@ -208,7 +212,7 @@ int vcpu_state_get(int fd, const struct msr_list *msrs, struct vcpu_state *s, st
 
 int vcpu_state_check(const struct vcpu_state *s, const struct cpuid *host, struct err *e)
 {
-	if (s->nmsrs > STATE_MSRS_MAX || s->cpuid.head.nent > CPUID_ENTRIES_MAX)
+	if (s->nmsrs > STATE_MSRS_MAX || s->cpuid.nent > CPUID_ENTRIES_MAX)
 		return err_set(e, "state_invalid", EBADMSG, "saved state: impossible counts");
 	for (uint32_t i = 0; i < s->nmsrs; i++)
 		if (!msr_is_kept(s->msrs[i].index))
@@ -251,7 +255,7 @@ static int set_plain(int fd, const struct vcpu_state *s, struct err *e)
 		{ KVM_SET_MP_STATE, &s->mp, "set the MP state" },
 		{ KVM_SET_REGS, &s->regs, "set registers" },
 		{ KVM_SET_SREGS, &s->sregs, "set segment registers" },
-		{ KVM_SET_XSAVE, &s->xsave, "set extended state" },
+		{ KVM_SET_XSAVE, s->xsave, "set extended state" },
 		{ KVM_SET_XCRS, &s->xcrs, "set extended control registers" },
 		{ KVM_SET_DEBUGREGS, &s->debug, "set debug registers" },
 		{ KVM_SET_LAPIC, &s->lapic, "set the local APIC" },
@@ -269,11 +273,11 @@ static int set_plain(int fd, const struct vcpu_state *s, struct err *e)
 /* Writes all of b; a short write names the MSR that was refused. */
 static int write_msrs(int fd, struct msr_batch *b, struct err *e)
 {
-	int r = b->head.nmsrs ? kvm_ioctl(fd, KVM_SET_MSRS, b) : 0;
+	int r = b->n ? kvm_ioctl(fd, KVM_SET_MSRS, b) : 0;
 
 	if (r < 0)
 		return failed(e, r, "write MSRs");
-	if ((uint32_t)r != b->head.nmsrs)
+	if ((uint32_t)r != b->n)
 		return err_set(e, "kvm_failed", EINVAL, "KVM: write MSR 0x%x: refused",
 			       b->entries[r].index);
 	return 0;
@@ -290,12 +294,12 @@ static int set_msrs(int fd, const struct vcpu_state *s, struct err *e)
 
 		if (s->msrs[i].index == MSR_TSC)
 			tsc = s->msrs[i].data;
-		b->entries[b->head.nmsrs++] = s->msrs[i];
+		b->entries[b->n++] = s->msrs[i];
 	}
 	r = write_msrs(fd, &most, e);
 	if (r < 0)
 		return r;
-	if (deadline.head.nmsrs && deadline.entries[0].data == 0)
+	if (deadline.n && deadline.entries[0].data == 0)
 		deadline.entries[0].data = tsc;
 	return write_msrs(fd, &deadline, e);
 }

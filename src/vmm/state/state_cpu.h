@@ -14,6 +14,7 @@ struct err;
 struct kvm;
 
 #define STATE_MSRS_MAX 160
+#define STATE_XSAVE_WORDS 1024
 
 struct vcpu_state {
 	struct kvm_mp_state mp;
@@ -26,9 +27,11 @@ struct vcpu_state {
 	struct kvm_vcpu_events events;
 	uint32_t nmsrs, reserved;
 	struct kvm_msr_entry msrs[STATE_MSRS_MAX];
-	struct kvm_xsave xsave;
+	uint32_t xsave[STATE_XSAVE_WORDS]; /* struct kvm_xsave */
 	struct cpuid cpuid;
 };
+
+_Static_assert(sizeof(uint32_t[STATE_XSAVE_WORDS]) == sizeof(struct kvm_xsave), "XSAVE layout");
 
 /* The registers a vCPU of this KVM keeps; found once and used for all vCPUs. */
 struct msr_list {
