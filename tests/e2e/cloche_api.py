@@ -18,6 +18,7 @@ class Api:
 
     def __init__(self, host, port, key, timeout=300):
         self.host, self.port, self.key, self.timeout = host, port, key, timeout
+        self.made = []  # ids of all sandboxes that were made
 
     def raw(self, method, path, body=None, headers=None):
         """Sends exactly that; returns (status, headers, bytes)."""
@@ -51,7 +52,9 @@ class Api:
         return self.call("POST", path, body)
 
     def create(self, **fields):
-        return Sandbox(self, self.post("/v1/sandboxes", fields))
+        box = Sandbox(self, self.post("/v1/sandboxes", fields))
+        self.made.append(box.id)
+        return box
 
     def sandboxes(self, query=""):
         rows, cursor = [], None

@@ -41,7 +41,7 @@ def write_image(folder, name, parts, **more):
 
 
 class Host:
-    kind = None
+    kind = api = None
     real = True  # whether a sandbox is a machine with its own kernel
     slow = 1     # factor on time limits that are part of a test's input
 
@@ -60,7 +60,9 @@ class Host:
     def connect(self, key, port):
         self.key = key
         self.url = f"http://127.0.0.1:{port}"
+        made = self.api.made if self.api else []
         self.api = Api("127.0.0.1", port, key)
+        self.api.made = made
 
     def wait_healthy(self, seconds):
         """Until the daemon answers, or dies, or the limit passes."""
@@ -79,17 +81,26 @@ class Host:
 
     def leftovers(self):
         """What could leak, counted: compare before and after."""
+        ids = "|".join(self.api.made) or "none"
         text = self.sh(f"""
-            set -- $(pgrep -f '[c]loched.*{self.mark}')
-            fds=0; for p; do fds=$((fds + $(ls /proc/$p/fd | wc -l))); done
-            echo daemons $#
+            daemons=0 fds=0 vmms=0
+            for p in /proc/[0-9]*; do
+                c=$(tr '\\0' ' ' <$p/cmdline 2>/dev/null) || continue
+                case $c in
+                *cloched*{self.mark}*)
+                    daemons=$((daemons + 1)) fds=$((fds + $(ls $p/fd | wc -l))) ;;
+                esac
+                case $c in
+                *vmm*sbx_*) echo "$c" | grep -qE '{ids}' && vmms=$((vmms + 1)) ;;
+                esac
+            done
+            echo daemons $daemons
             echo fds $fds
-            echo vmms $(pgrep -c -f '[v]mm.*' -P ${{1:-0}} || true)
+            echo vmms $vmms
             echo files $(find {self.state}/sandboxes {self.run} 2>/dev/null | wc -l)
-            echo cgroups $(find /sys/fs/cgroup -type d -path '*{self.cgroup}*' 2>/dev/null | wc -l)
-            echo mounts $(wc -l </proc/mounts)
+            echo cgroups $(find /sys/fs/cgroup -type d -path '*/{self.cgroup}/*' 2>/dev/null | wc -l)
         """)
-        return {k: int(v) for k, v in (line.split() for line in text.splitlines())}
+        return {k: int(v) for k, v in (line.split() for line in text.splitlines() if line.strip())}
 
 
 class LocalHost(Host):
@@ -237,7 +248,7 @@ class MachineHost(Host):
     """A machine of its own: `cloche up --machine` with a home and a port of the tests."""
     kind, slow = "machine", 10
     state, run = "/var/lib/cloche", "/run/cloche"
-    mark, cgroup = "cloched", "cloche"
+    mark, cgroup = "", "cloche"
 
     def __init__(self, where):
         self.where = pathlib.Path(where)
