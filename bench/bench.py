@@ -90,6 +90,10 @@ def main():
                 print(f"{name}: not measured: {e}")
                 failed += bool(only)
                 continue
+            except Exception as e:  # the other figures are still worth having; the status tells
+                print(f"{name}: FAILED: {type(e).__name__}: {e}", flush=True)
+                failed += 1
+                continue
             row = {"name": name, "unit": f.unit, "p50": percentile(values, 50), "p90": percentile(values, 90),
                    "p99": percentile(values, 99), "n": len(values), "host": host_text(setup.kind)}
             rows[name] = row
