@@ -61,7 +61,7 @@ class Host:
         self.key = key
         self.url = f"http://127.0.0.1:{port}"
         made = self.api.made if self.api else []
-        self.api = Api("127.0.0.1", port, key)
+        self.api = Api("127.0.0.1", port, key, timeout=120 * self.slow)
         self.api.made = made
 
     def wait_healthy(self, seconds):
@@ -244,6 +244,10 @@ def make_variant(base, folder, name, damage, cmdline, kernel, initrd):
             f.write(b"damage")
 
 
+def copy_tree(folder, into):
+    subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", folder, into], check=True)
+
+
 class MachineHost(Host):
     """A machine of its own: `cloche up --machine` with a home and a port of the tests."""
     kind, slow = "machine", 10
@@ -256,25 +260,32 @@ class MachineHost(Host):
         self.import_dir = self.home / "import"
         self.import_dir.mkdir(parents=True)
         self.env = dict(os.environ, CLOCHE_HOME=str(self.home), XDG_CONFIG_HOME=str(self.where / "config"))
-        subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", built() / "import/base", self.import_dir],
-                       check=True)
-        self.share_system_image()
+        copy_tree(built() / "import/base", self.import_dir)
+        self.take_system_image()
         port = free_port()
         r = subprocess.run([CLOCHE, "up", "--machine", "--no-image", f"--port={port}", "--memory=3072", "--disk=16"],
                            env=self.env, capture_output=True, text=True, timeout=1800)
         if r.returncode != 0:
             raise AssertionError(f"cloche up: {r.stdout}{r.stderr}")
+        self.keep_system_image()
         config = json.loads((self.where / "config/cloche/config.json").read_text())
         self.connect(config["apiKey"], port)
         self.shell = MachineShell(self.home / "machine/shell.sock")
 
-    def share_system_image(self):
-        """The machine's system image takes minutes to make, and holds no state: a copy is as good."""
+    def take_system_image(self):
+        """The machine's system image takes minutes to make and holds no state: a copy is as good."""
         system = built() / "machine/system"
-        if (system / "system.raw").exists():
+        if (system / "digest").exists():
             (self.home / "machine").mkdir(mode=0o700)
-            subprocess.run(["cp", "-r", "--sparse=always", "--reflink=auto", system, self.home / "machine"],
-                           check=True)
+            copy_tree(system, self.home / "machine")
+
+    def keep_system_image(self):
+        """For the next run, when this one had to make it."""
+        kept, made = built() / "machine/system", self.home / "machine/system"
+        if not (kept / "digest").exists() or (kept / "digest").read_bytes() != (made / "digest").read_bytes():
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.parent.mkdir(mode=0o700, exist_ok=True)
+            copy_tree(made, kept.parent)
 
     def sh(self, script):
         return self.shell.run(script)
