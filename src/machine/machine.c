@@ -29,7 +29,7 @@
 #include "machine/sysimage.h"
 
 #define NAME "qemu"
-#define UP_TIMEOUT_S 180
+#define UP_TIMEOUT_S 300 /* software emulation on a host that is busy takes minutes */
 #define POWEROFF_ANSWER_MS 3000
 #define TERM_MS 5000
 #define TAIL 300 /* bytes of a log that an error quotes */

@@ -19,7 +19,8 @@
 #include "base/proc.h"
 
 #define WORDS "console=ttyS0 quiet panic=-1 reboot=t net.ifnames=0 random.trust_cpu=on"
-#define WORDS_TCG " mitigations=off tsc=reliable cryptomgr.notests nokaslr init_on_alloc=0"
+#define WORDS_TCG \
+	" mitigations=off tsc=reliable no_timer_check cryptomgr.notests nokaslr init_on_alloc=0"
 
 int qemu_parse_version(const char *text, int *major, int *minor)
 {
