@@ -367,10 +367,13 @@ int fixture_exec(struct fixture *f, const char *id, const char *command)
 	if (r == 0)
 		r = agent_reply(c, NULL, 10000, &e);
 	while (r == 0 && (r = agent_next(c, &ev, 10000, &e)) == 1) {
+		if (ev.type == AGENT_EXIT && ev.exit.signal)
+			print_message("exec: ended by signal %d%s\n", ev.exit.signal,
+				      ev.exit.timed_out ? ", timed out" : "");
 		if (ev.type == AGENT_EXIT)
 			return ev.exit.code;
 		r = 0;
 	}
-	print_message("exec: %s: %s\n", e.code ? e.code : "?", e.msg);
+	print_message("exec: %s: %s (%d)\n", e.code ? e.code : "?", e.msg, r);
 	return -1;
 }

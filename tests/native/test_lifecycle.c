@@ -562,7 +562,7 @@ static void test_usage_is_metered(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_create_exec_stop_start_delete),
@@ -587,5 +587,7 @@ int main(void)
 		printf("1..0 # SKIP %s\n", why);
 		return 77;
 	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
