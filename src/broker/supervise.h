@@ -10,7 +10,7 @@
 struct broker_server;
 struct err;
 
-#define SUPERVISE_BROKER_FD 3 /* what the child finds */
+#define SUPERVISE_BROKER_FD 3	/* what the child finds */
 #define SUPERVISE_EXIT_FATAL 78 /* the child's exit status when starting it again is no use */
 
 struct supervise_config {

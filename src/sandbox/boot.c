@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/base64.h"
 #include "base/buf.h"
@@ -35,11 +36,11 @@
  */
 #define KERNEL_WORDS "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on cryptomgr.notests"
 #define CONFIGURE_MS 10000
-#define START_MS 30000 /* loads the kernel and touches the first memory */
-#define ATTEMPT_MS 2000
+#define START_MS 30000	/* loads the kernel and touches the first memory */
+#define CONNECT_MS 2000 /* one attempt: until the guest's driver answers or refuses */
 #define PAUSE_MIN_MS 2
 #define PAUSE_MAX_MS 50
-#define ADOPT_MS 10000
+#define ADOPT_MIN_MS 10000
 #define SERIAL_BYTES 65536
 #define TAIL_LINES 20
 #define VMM_LINES 5
@@ -47,12 +48,8 @@
 
 /* ---- resources ---- */
 
-static int open_in(const char *dir, const char *file, int flags, int *fd, struct err *e)
+static int open_file(const char *path, int flags, int *fd, struct err *e)
 {
-	char path[PATH_MAX];
-
-	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
-		return err_errno(e, ENAMETOOLONG, "%s", file);
 	*fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW);
 	return *fd < 0 ? err_errno(e, errno, "open %s", path) : 0;
 }
@@ -70,19 +67,35 @@ static void resources_close(struct resources *r)
 	close_fd(&r->disk);
 }
 
+static int open_agent(const struct sandbox_manager *m, int *fd, struct err *e)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/agent.cpio", m->config.libexec_dir) >=
+	    (int)sizeof(path))
+		return err_errno(e, ENAMETOOLONG, "agent.cpio");
+	return open_file(path, O_RDONLY, fd, e);
+}
+
+static int open_disk(const struct sandbox_manager *m, const struct sandbox *s, int *fd,
+		     struct err *e)
+{
+	char path[PATH_MAX];
+	int r = manager_path(m, s->row.id, "disk.raw", path, sizeof(path), e);
+
+	return r < 0 ? r : open_file(path, O_RDWR, fd, e);
+}
+
 static int resources_open(struct sandbox_manager *m, const struct sandbox *s, struct resources *out,
 			  struct err *e)
 {
-	char dir[PATH_MAX];
 	int r = images_open(m->images, s->row.image, &out->image, e);
 
 	if (r == 0)
 		r = broker_open_kvm(m->config.broker, &out->kvm, e);
 	if (r == 0)
-		r = open_in(m->config.libexec_dir, "agent.cpio", O_RDONLY, &out->agent, e);
-	if (r == 0)
-		r = manager_path(m, s->row.id, NULL, dir, sizeof(dir), e);
-	return r < 0 ? r : open_in(dir, "disk.raw", O_RDWR, &out->disk, e);
+		r = open_agent(m, &out->agent, e);
+	return r < 0 ? r : open_disk(m, s, &out->disk, e);
 }
 
 static void hostname_of(const struct store_sandbox *row, char out[STORE_NAME_LEN])
@@ -168,21 +181,27 @@ static int adopt_request(const struct sandbox *s, json_t **out, struct err *e)
 	return *out ? 0 : err_errno(e, ENOMEM, "adopt the guest");
 }
 
-int boot_adopt(struct sandbox_manager *m, const struct sandbox *s, struct err *e)
+static int adopt(struct sandbox_manager *m, const struct sandbox *s, int timeout_ms, struct err *e)
 {
 	_cleanup_json_ json_t *request = NULL;
-	int fd, r = adopt_request(s, &request, e);
+	int fd, r = boot_connect(m, s->row.id, timeout_ms, &fd, e);
 
+	/* The clock in it is read last. */
+	if (r == 0 && (r = adopt_request(s, &request, e)) < 0)
+		close(fd);
 	if (r == 0)
-		r = boot_connect(m, s->row.id, ADOPT_MS, &fd, e);
-	if (r == 0)
-		r = agent_call(fd, "adopt", request, NULL, ADOPT_MS, e);
+		r = agent_call(fd, "adopt", request, NULL, timeout_ms, e);
 	return r < 0 ? err_wrap(e, "adopt the guest") : 0;
 }
 
+/*
+ * Once connected the agent has all the time there is left: on a busy host it mounts its disk for
+ * seconds before it answers, and a guest that dies ends the stream.
+ */
 static int hello(struct sandbox_manager *m, const struct sandbox *s, int timeout_ms, struct err *e)
 {
-	int fd, r = boot_connect(m, s->row.id, timeout_ms, &fd, e);
+	int fd, r = boot_connect(m, s->row.id, timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS,
+				 &fd, e);
 
 	return r < 0 ? r : agent_call(fd, "hello", NULL, NULL, timeout_ms, e);
 }
@@ -202,15 +221,22 @@ static bool pause_while_alive(struct sandbox_manager *m, const struct sandbox *s
 	return !p[0].revents && !p[1].revents && !deleting;
 }
 
-/* 0 when the agent answered, "boot_failed" or "boot_timeout". */
-static int wait_agent(struct sandbox_manager *m, const struct sandbox *s, int wait_fd,
+/* Milliseconds left until `end` on the monotonic clock, 0 when it is past. */
+static int ms_until(uint64_t end)
+{
+	uint64_t now = clock_mono_ns();
+
+	return now < end ? (int)((end - now) / NSEC_PER_MSEC) : 0;
+}
+
+/* 0 when the agent answered before `end`, "boot_failed" or "boot_timeout". */
+static int wait_agent(struct sandbox_manager *m, const struct sandbox *s, int wait_fd, uint64_t end,
 		      struct err *e)
 {
-	uint64_t end = clock_mono_ns() + (uint64_t)m->config.boot_timeout_ms * NSEC_PER_MSEC;
-	int nap = PAUSE_MIN_MS;
+	int nap = PAUSE_MIN_MS, left;
 
-	while (clock_mono_ns() < end) {
-		if (hello(m, s, ATTEMPT_MS, e) == 0)
+	while ((left = ms_until(end)) > 0) {
+		if (hello(m, s, left, e) == 0)
 			return 0;
 		if (!pause_while_alive(m, s, wait_fd, nap))
 			return err_set(e, "boot_failed", EIO,
@@ -325,16 +351,19 @@ static void translate(struct err *e)
 
 static int boot(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, struct err *e)
 {
-	int r = configure(m, s, e);
+	uint64_t end;
+	int r = configure(m, s, e), left;
 
 	if (r == 0)
 		r = boot_wait_open(m, s, wait_fd, e);
 	if (r == 0)
 		r = vmm_ctl_call(m->config.run_dir, s->row.id, json_pack("{s:s}", "verb", "start"),
 				 NULL, 0, NULL, START_MS, e);
+	end = clock_mono_ns() + (uint64_t)m->config.boot_timeout_ms * NSEC_PER_MSEC;
 	if (r == 0)
-		r = wait_agent(m, s, *wait_fd, e);
-	return r < 0 ? r : boot_adopt(m, s, e);
+		r = wait_agent(m, s, *wait_fd, end, e);
+	left = ms_until(end);
+	return r < 0 ? r : adopt(m, s, left > ADOPT_MIN_MS ? left : ADOPT_MIN_MS, e);
 }
 
 /* The last lines that a VMM wrote to its log may say more than the guest's console. */
@@ -342,12 +371,10 @@ static void log_vmm_words(const struct sandbox *s)
 {
 	_cleanup_free_ char *text = guest_log(s);
 	_cleanup_json_ json_t *lines = text ? tail_lines(text, VMM_LINES) : NULL;
-	const json_t *line;
-	size_t i;
 
-	json_array_foreach (lines, i, line)
+	for (size_t i = 0; i < json_array_size(lines); i++)
 		log_event(LOG_WARN, "the VMM said", "sandbox", s->row.id, "line",
-			  json_string_value(line), NULL);
+			  json_string_value(json_array_get(lines, i)), NULL);
 }
 
 int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_t **details,

@@ -122,9 +122,6 @@ int change_state(struct sandbox_manager *m, struct sandbox *s, enum sandbox_stat
 int boot_guest(struct sandbox_manager *m, struct sandbox *s, int *wait_fd, json_t **details,
 	       struct err *e);
 
-/* Says who it is to a guest that runs: hostname, clock, entropy, environment. */
-int boot_adopt(struct sandbox_manager *m, const struct sandbox *s, struct err *e);
-
 /* A stream to the agent; deadline in ms. "connection_refused" and "timeout" may be tried again. */
 int boot_connect(struct sandbox_manager *m, const char *id, int timeout_ms, int *fd, struct err *e);
 
