@@ -191,11 +191,7 @@ static void on_socket(void *ctx, int fd, uint32_t events)
 
 static void on_late(void *ctx)
 {
-	struct stream *s = ctx;
-
-	enter(s);
-	drop(s);
-	leave(s);
+	drop(ctx);
 }
 
 int stream_new(struct agent *a, int fd, const struct stream_ops *ops, void *ctx, struct err *e)

@@ -183,7 +183,7 @@ static void write_at(const char *dir, const char *name, const void *p, size_t n)
 	char path[PATH_MAX];
 	struct err e = { 0 };
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_in_range(snprintf(path, sizeof(path), "%s/%s", dir, name), 1, sizeof(path) - 1);
 	assert_int_equal(fd_write_file_atomic(path, p, n, 0644, &e), 0);
 }
 
