@@ -43,16 +43,19 @@ static const struct {
 	{ "apt-get", "apt" },
 };
 
-/* PATH with the sbin folders, where a user's PATH may lack them. */
+/*
+ * The system's folders come first in PATH: mmdebstrap and its helpers are Debian's and run for
+ * every package, so they must not meet another interpreter, nor a PATH without sbin.
+ */
 static void widen_path(void)
 {
+	static const char system[] = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin";
 	const char *path = getenv("PATH");
 	_cleanup_buf_ struct buf b = { 0 };
 
-	if (path && strstr(path, "/usr/sbin"))
+	if (path && strncmp(path, system, sizeof(system) - 1) == 0)
 		return;
-	if (buf_printf(&b, "%s:/usr/local/sbin:/usr/sbin:/sbin", path ? path : "/usr/bin:/bin") ==
-	    0)
+	if (buf_printf(&b, "%s%s%s", system, path ? ":" : "", path ? path : "") == 0)
 		setenv("PATH", b.data, 1);
 }
 
