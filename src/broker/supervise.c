@@ -29,6 +29,7 @@
 #define BACKOFF_MAX_NS (10 * NSEC_PER_SEC)
 #define HEALTHY_NS (30 * NSEC_PER_SEC) /* a child that lived this long failed for a new reason */
 #define STOP_NS (20 * NSEC_PER_SEC)
+#define DRAIN_NS (60 * NSEC_PER_SEC) /* when the sandboxes stop first */
 
 struct supervisor {
 	const struct supervise_config *config;
@@ -179,15 +180,20 @@ static void on_signal(void *ctx, int fd, uint32_t events)
 	struct signalfd_siginfo si;
 
 	(void)events;
-	if (read(fd, &si, sizeof(si)) != (ssize_t)sizeof(si) || s->stopping)
+	if (read(fd, &si, sizeof(si)) != (ssize_t)sizeof(si))
 		return;
+	if (s->stopping) {
+		/* Told again: whoever sent it will not wait longer. */
+		loop_set_timer(s->timer, clock_mono_ns());
+		return;
+	}
 	s->stopping = true;
 	if (!s->pid) {
 		loop_stop(s->loop);
 		return;
 	}
-	kill(s->pid, SIGTERM);
-	loop_set_timer(s->timer, clock_mono_ns() + STOP_NS);
+	kill(s->pid, si.ssi_signo == SIGQUIT ? SIGQUIT : SIGTERM);
+	loop_set_timer(s->timer, clock_mono_ns() + (si.ssi_signo == SIGQUIT ? DRAIN_NS : STOP_NS));
 }
 
 static int set_up(struct supervisor *s, struct err *e)
@@ -198,6 +204,7 @@ static int set_up(struct supervisor *s, struct err *e)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGQUIT);
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return err_errno(e, errno, "block signals");
 	s->sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

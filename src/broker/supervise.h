@@ -1,6 +1,7 @@
 /*
  * The broker's main loop: keeps one api child running, answers its requests, and ends with it
- * when told by SIGTERM or SIGINT. VMMs are left alone either way.
+ * when told: by SIGTERM or SIGINT, which leave the sandboxes running, or by SIGQUIT, on which the
+ * child stops them first.
  */
 #ifndef CLOCHE_BROKER_SUPERVISE_H
 #define CLOCHE_BROKER_SUPERVISE_H

@@ -1,7 +1,7 @@
 /*
- * Store, sandbox manager and API, in that order up and in the other down. SIGTERM ends it; the
- * guests go on. A failure that a restart cannot heal ends with SUPERVISE_EXIT_FATAL, so that the
- * broker says so and ends too instead of trying for ever.
+ * Store, sandbox manager and API, in that order up and in the other down. SIGTERM ends it and the
+ * guests go on; SIGQUIT stops them first. A failure that a restart cannot heal ends with
+ * SUPERVISE_EXIT_FATAL, so that the broker says so and ends too instead of trying for ever.
  */
 #include <errno.h>
 #include <limits.h>
@@ -136,6 +136,7 @@ int role_api(const struct options *o)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGQUIT);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	r = start(&d, &e);
 	if (r < 0) {
@@ -145,7 +146,11 @@ int role_api(const struct options *o)
 	}
 	while (sigwait(&set, &sig) != 0)
 		;
-	log_info("stopping; sandboxes go on");
+	log_info(sig == SIGQUIT ? "stopping, sandboxes first" : "stopping; sandboxes go on");
+	if (sig == SIGQUIT) {
+		api_stop(steal_ptr(d.api)); /* no new ones meanwhile */
+		sandbox_stop_all(d.sandboxes, "host_stopped");
+	}
 	daemon_stop(&d);
 	return 0;
 }

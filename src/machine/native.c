@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -21,6 +23,7 @@
 #define NAME "cloched"
 #define UP_TIMEOUT_S 30
 #define TERM_MS 15000
+#define DRAIN_MS 60000
 
 static int launch(const struct cloche_paths *p, uint16_t port, struct pidrec *r, struct err *e)
 {
@@ -108,6 +111,9 @@ int native_stop(const struct cloche_paths *p, struct err *e)
 	int ret = 0;
 
 	if (pidfd >= 0) {
+		/* Sandboxes first: without their daemon nobody would end their leases. */
+		if (pidfd_send_signal(pidfd, SIGQUIT, NULL, 0) == 0)
+			pidrec_wait(pidfd, DRAIN_MS);
 		ret = pidrec_end(pidfd, TERM_MS);
 		if (ret < 0)
 			return err_errno(e, -ret, "end cloched (pid %d)", (int)r.pid);

@@ -124,6 +124,36 @@ int sandbox_stop(struct sandbox_manager *m, const char *id, const char *actor, c
 	return r;
 }
 
+static void stop_one(struct sandbox_manager *m, struct sandbox *s, void *arg)
+{
+	struct err e;
+
+	pthread_mutex_lock(&s->op);
+	if (s->row.state == SANDBOX_RUNNING && lifecycle_stop(m, s, "", arg, STOP_MS, &e) < 0)
+		log_err(LOG_ERROR, &e, "stop a sandbox");
+	pthread_mutex_unlock(&s->op);
+}
+
+void sandbox_stop_all(struct sandbox_manager *m, const char *reason)
+{
+	_cleanup_free_ struct sandbox **all = NULL;
+	struct err e;
+	size_t n;
+
+	all = manager_all(m, &n);
+	for (size_t i = 0; i < n; i++) {
+		void *arg = (void *)(uintptr_t)reason;
+
+		if (manager_work(m, all[i], stop_one, arg, &e) < 0)
+			stop_one(m, all[i], arg);
+		manager_put(m, all[i]);
+	}
+	pthread_mutex_lock(&m->lock);
+	while (m->workers)
+		pthread_cond_wait(&m->idle, &m->lock);
+	pthread_mutex_unlock(&m->lock);
+}
+
 /* ---- delete ---- */
 
 /*

@@ -141,6 +141,24 @@ int manager_path(const struct sandbox_manager *m, const char *id, const char *fi
 	return (size_t)len >= n ? err_errno(e, ENAMETOOLONG, "state folder") : 0;
 }
 
+struct sandbox **manager_all(struct sandbox_manager *m, size_t *n)
+{
+	struct sandbox **all;
+
+	*n = 0;
+	pthread_mutex_lock(&m->lock);
+	for (const struct sandbox *s = m->first; s; s = s->next)
+		(*n)++;
+	all = calloc(*n ? *n : 1, sizeof(struct sandbox *));
+	*n = 0;
+	for (struct sandbox *s = m->first; s && all; s = s->next) {
+		s->refs++;
+		all[(*n)++] = s;
+	}
+	pthread_mutex_unlock(&m->lock);
+	return all;
+}
+
 /* ---- workers ---- */
 
 struct work {

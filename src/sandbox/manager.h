@@ -80,6 +80,10 @@ void manager_unlock(struct sandbox_manager *m, struct sandbox *s);
 struct sandbox *manager_add(struct sandbox_manager *m, struct store_sandbox *row, struct err *e);
 void manager_remove(struct sandbox_manager *m, struct sandbox *s); /* from the list */
 
+/* References to all *n of them, each to be put back, in an array to be freed; NULL without memory.
+ */
+struct sandbox **manager_all(struct sandbox_manager *m, size_t *n);
+
 /* How many have a guest, or are about to. */
 unsigned manager_live(struct sandbox_manager *m);
 

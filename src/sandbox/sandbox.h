@@ -102,6 +102,12 @@ int sandbox_stop(struct sandbox_manager *m, const char *id, const char *actor, c
 int sandbox_start(struct sandbox_manager *m, const char *id, const char *actor, json_t **details,
 		  struct err *e);
 
+/*
+ * Stops every running sandbox, all at once, each in order and then by force; for a host that goes
+ * down. Returns when all have ended; what fails is logged.
+ */
+void sandbox_stop_all(struct sandbox_manager *m, const char *reason);
+
 /* From every state; interrupts an operation under way. The second time: sandbox_not_found. */
 int sandbox_delete(struct sandbox_manager *m, const char *id, const char *actor, struct err *e);
 

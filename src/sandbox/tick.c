@@ -5,25 +5,6 @@
 #include "base/log.h"
 #include "sandbox/manager.h"
 
-/* References to all, to be put back; NULL when out of memory or when there are none. */
-static struct sandbox **take_all(struct sandbox_manager *m, size_t *n)
-{
-	struct sandbox **all;
-
-	*n = 0;
-	pthread_mutex_lock(&m->lock);
-	for (const struct sandbox *s = m->first; s; s = s->next)
-		(*n)++;
-	all = calloc(*n ? *n : 1, sizeof(struct sandbox *));
-	*n = 0;
-	for (struct sandbox *s = m->first; s && all; s = s->next) {
-		s->refs++;
-		all[(*n)++] = s;
-	}
-	pthread_mutex_unlock(&m->lock);
-	return all;
-}
-
 static void write_again(struct sandbox_manager *m, struct sandbox *s)
 {
 	struct err e;
@@ -44,7 +25,7 @@ void tick(struct sandbox_manager *m, struct sandbox *unused, void *arg)
 
 	(void)unused;
 	(void)arg;
-	all = take_all(m, &n);
+	all = manager_all(m, &n);
 	for (size_t i = 0; i < n; i++) {
 		if (pthread_mutex_trylock(&all[i]->op) == 0) {
 			meter_tick(m, all[i]);

@@ -538,6 +538,25 @@ static void test_many_at_once_and_no_more_than_fit(void **state)
 	assert_nothing_left(f, &before);
 }
 
+static void test_stop_all(void **state)
+{
+	struct fixture *f = *state;
+	struct counts before = fixture_count(f);
+	char id[3][ID_LEN], reason[STORE_REASON_LEN];
+	struct err e = { 0 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(id); i++)
+		create(f, "base", id[i]);
+	must(sandbox_stop(f->m, id[2], "", "requested", 1000, &e), &e);
+	sandbox_stop_all(f->m, "host_stopped");
+	for (size_t i = 0; i < ARRAY_SIZE(id); i++) {
+		assert_int_equal(state_of(f, id[i], reason), SANDBOX_STOPPED);
+		assert_string_equal(reason, i < 2 ? "host_stopped" : "requested");
+		must(sandbox_delete(f->m, id[i], "", &e), &e);
+	}
+	assert_nothing_left(f, &before);
+}
+
 static void test_usage_is_metered(void **state)
 {
 	struct fixture *f = *state;
@@ -579,6 +598,7 @@ int main(int argc, char **argv)
 		TEST(test_killed_at_any_moment),
 		TEST(test_delete_interrupts_a_create),
 		TEST(test_many_at_once_and_no_more_than_fit),
+		TEST(test_stop_all),
 		TEST(test_usage_is_metered),
 	};
 	const char *why = fixture_unavailable();
