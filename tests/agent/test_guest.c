@@ -158,7 +158,7 @@ static void fault_07_08_many_short_commands(void **state)
 	_cleanup_run_ struct run r = { 0 };
 
 	(void)state;
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 40; i++) { /* 200 of them in test_exec.c: a guest may be emulated */
 		char text[16];
 
 		snprintf(text, sizeof(text), "exit %d", i);
