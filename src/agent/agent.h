@@ -23,7 +23,8 @@ struct stream;
 
 struct agent {
 	struct loop *loop;
-	bool machine; /* PID 1 of a guest: clock, host name and power are ours */
+	int64_t started_ms; /* of CLOCK_BOOTTIME */
+	bool machine;	    /* PID 1 of a guest: clock, host name and power are ours */
 	bool stopping;
 	bool adopted;
 	int64_t generation;

@@ -19,6 +19,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "agent/kill_tree.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -65,7 +66,7 @@ static void limit(struct cgroup *c)
 		return;
 	mib = (uint64_t)si.totalram * si.mem_unit >> 20;
 	reserve = mib / 32 > RESERVE_MIB ? mib / 32 : RESERVE_MIB;
-	pids = mib * 8 < 512 ? 512 : mib * 8 > 16384 ? 16384 : mib * 8;
+	pids = mib * 4 < 512 ? 512 : mib * 4 > 16384 ? 16384 : mib * 4;
 	c->limited = put_number(c->slice, "pids.max", pids) == 0;
 	if (mib > 2 * reserve && put_number(c->slice, "memory.max", (mib - reserve) << 20) < 0)
 		c->limited = false;
@@ -124,17 +125,17 @@ static void sweep(struct cgroup *c)
 	}
 }
 
-int cgroup_make(struct cgroup *c, const char *id)
+int cgroup_make(struct cgroup *c, const char *id, int *fd, struct err *e)
 {
+	*fd = -1;
 	if (c->slice < 0)
-		return -1;
+		return 0;
 	if (c->leftovers)
 		sweep(c);
-	if (mkdirat(c->slice, id, 0755) < 0) {
-		log_warn("make cgroup for %s: %s", id, strerror(errno));
-		return -1;
-	}
-	return openat(c->slice, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (mkdirat(c->slice, id, 0755) < 0)
+		return agent_errno(e, errno, "make a cgroup for the command");
+	*fd = openat(c->slice, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *fd < 0 ? agent_errno(e, errno, "open the command's cgroup") : 0;
 }
 
 void cgroup_remove(struct cgroup *c, const char *id)
@@ -158,9 +159,7 @@ void cgroup_kill(struct cgroup *c, const char *id, pid_t pid)
 	}
 	snprintf(path, sizeof(path), "%s/cgroup.kill", id);
 	r = put(c->slice, path, "1");
-	if (r == -ENOENT) /* made without a group, or its group is gone with its processes */
-		kill_tree(id, pid, SIGKILL);
-	else if (r < 0)
+	if (r < 0 && r != -ENOENT) /* ENOENT: removed, because nothing of it lived */
 		log_warn("kill %s: %s", id, strerror(-r));
 }
 
@@ -169,10 +168,11 @@ bool cgroup_populated(struct cgroup *c, const char *id, pid_t pid)
 	_cleanup_buf_ struct buf events = { 0 };
 	char path[64];
 
-	snprintf(path, sizeof(path), "%s/cgroup.events", id);
-	if (c->slice < 0 || get(c->slice, path, &events) < 0)
+	if (c->slice < 0)
 		return kill_tree(id, pid, 0) > 0;
-	return events.data && strstr(events.data, "populated 1");
+	snprintf(path, sizeof(path), "%s/cgroup.events", id);
+	return get(c->slice, path, &events) == 0 && events.data &&
+	       strstr(events.data, "populated 1");
 }
 
 static void signal_procs(const char *list, int sig)
@@ -224,7 +224,8 @@ bool cgroup_any(struct cgroup *c)
 {
 	_cleanup_buf_ struct buf events = { 0 };
 
-	if (c->slice < 0 || get(c->slice, "cgroup.events", &events) < 0)
+	if (c->slice < 0)
 		return kill_tree(NULL, 0, 0) > 0;
-	return events.data && strstr(events.data, "populated 1");
+	return get(c->slice, "cgroup.events", &events) == 0 && events.data &&
+	       strstr(events.data, "populated 1");
 }

@@ -27,10 +27,14 @@ struct cgroup {
  * fallback: the agent must come up on any kernel. */
 void cgroup_setup(struct cgroup *c, const char *root);
 
-/* Makes a command's group; returns a descriptor for clone3(CLONE_INTO_CGROUP), or -1. */
-int cgroup_make(struct cgroup *c, const char *id);
+/*
+ * Makes a command's group. *fd is its descriptor for clone3(CLONE_INTO_CGROUP), or -1 where there
+ * are no groups at all. A failure is one: a command that nothing could end is not started.
+ */
+int cgroup_make(struct cgroup *c, const char *id, int *fd, struct err *e);
 
-/* Removes it. While descendants of the command live it is kept and tried again by later calls. */
+/* Removes it; removing it again is no error. While descendants of the command live it is kept, and
+ * tried again by later calls. */
 void cgroup_remove(struct cgroup *c, const char *id);
 
 /* SIGKILL to every process of the command; pid is its first process, or 0 when that was reaped. */

@@ -154,16 +154,12 @@ static size_t output_budget(void)
 	return bytes < OUTPUT_MIN ? OUTPUT_MIN : bytes > OUTPUT_MAX ? OUTPUT_MAX : (size_t)bytes;
 }
 
-/* One line on the console: how long the kernel and we took. */
-static void say_ready(const struct agent *a)
+static int64_t uptime_ms(void)
 {
-	struct timespec up;
+	struct timespec t;
 
-	if (!a->machine)
-		return;
-	clock_gettime(CLOCK_BOOTTIME, &up);
-	log_info("ready %lld ms after the kernel's start",
-		 (long long)up.tv_sec * 1000 + up.tv_nsec / 1000000);
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static int serve(struct agent *a, int listen_fd, struct err *e)
@@ -174,8 +170,9 @@ static int serve(struct agent *a, int listen_fd, struct err *e)
 		r = watch_signals(a, e);
 	if (r == 0)
 		r = server_listen(a, listen_fd, e);
-	if (r == 0)
-		say_ready(a);
+	if (r == 0 && a->machine)
+		log_info("ready %lld ms after the kernel's start, %lld ms of them here",
+			 (long long)uptime_ms(), (long long)(uptime_ms() - a->started_ms));
 	if (r == 0)
 		r = loop_run(a->loop, e);
 	return r;
@@ -235,6 +232,7 @@ int main(int argc, char **argv)
 	int fd = -1, r;
 
 	log_init("agent", LOG_INFO);
+	a.started_ms = uptime_ms();
 	/* The kernel gives PID 1 the words of its command line that it does not know. */
 	if (getpid() != 1 || argc > 1)
 		if (parse(argc, argv, &o) < 0 && getpid() != 1)

@@ -177,16 +177,20 @@ static struct process *process_new(struct agent *a, const json_t *request, const
 static int launch(struct process *p, const struct command *c, const struct user *u,
 		  struct cmd_io *io, struct err *e)
 {
-	_cleanup_close_ int cgroup = cgroup_make(&p->a->cgroup, p->id);
 	struct spawn s = { .argv = c->argv,
 			   .env = c->env,
 			   .cwd = p->cwd,
 			   .user = u,
 			   .fds = { io->child[0], io->child[1], io->child[2] },
-			   .tty = p->tty,
-			   .cgroup = cgroup };
-	pid_t pid = spawn_start(&s, &p->failed_fd, e);
+			   .tty = p->tty };
+	_cleanup_close_ int cgroup = -1;
+	int r = cgroup_make(&p->a->cgroup, p->id, &cgroup, e);
+	pid_t pid;
 
+	if (r < 0)
+		return r;
+	s.cgroup = cgroup;
+	pid = spawn_start(&s, &p->failed_fd, e);
 	cmd_io_close_child(io);
 	if (pid < 0)
 		return (int)pid;
@@ -258,6 +262,7 @@ void process_exited(struct process *p, int status)
 	a->n_running--;
 	a->n_ended++;
 	p->gone = p->killed && !cgroup_populated(&a->cgroup, p->id, 0);
+	cgroup_remove(&a->cgroup, p->id); /* stays while something of it lives */
 	if (!settled_now(p))
 		arm(p->grace, p->killed ? KILLED_GRACE_MS : GRACE_MS);
 	watch_pump(p);
