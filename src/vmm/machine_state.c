@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -159,12 +160,28 @@ static int read_state(struct machine *m, struct buf *b, struct state_view *view,
 	return 0;
 }
 
+static int check_memory_file(const struct machine_config *c, struct err *e)
+{
+	uint64_t want = (uint64_t)c->memory_mib * LAYOUT_MIB;
+	struct stat st;
+
+	if (fstat(c->memory_fd, &st) < 0)
+		return err_errno(e, errno, "memory file");
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != want)
+		return err_set(e, "state_mismatch", EINVAL,
+			       "the memory file is not a file of the guest's %llu bytes",
+			       (unsigned long long)want);
+	return 0;
+}
+
 static int restore(struct machine *m, struct err *e)
 {
 	_cleanup_buf_ struct buf b = { 0 };
 	struct state_view view;
 	int r = read_state(m, &b, &view, e);
 
+	if (r == 0)
+		r = check_memory_file(&m->config, e);
 	if (r == 0)
 		r = guest_mem_new_file(m->config.memory_fd,
 				       (uint64_t)m->config.memory_mib * LAYOUT_MIB, 0, &m->mem, e);

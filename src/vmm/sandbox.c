@@ -143,6 +143,9 @@ static const struct rule process_rules[] = {
 	ALLOW(rt_sigprocmask),
 	ALLOW(rt_sigreturn),
 	ALLOW(restart_syscall),
+	/* A thread made just before the filter may still be on its way into its first function. */
+	ALLOW(set_robust_list),
+	ALLOW(rseq),
 	ALLOW(brk),
 	ALLOW_IF(mmap, 2, PROT_EXEC, 0),
 	ALLOW(munmap),
@@ -168,6 +171,11 @@ int sandbox_harden(struct err *e)
 		return err_errno(e, errno, "forbid new privileges");
 	gmtime_r(&now, &tm); /* the C library looks for a time zone file once, the first time */
 	return 0;
+}
+
+bool sandbox_filters(void)
+{
+	return !SANDBOX_SANITIZED;
 }
 
 static int rules_add(scmp_filter_ctx ctx, const struct rule *rules, size_t n)

@@ -7,6 +7,8 @@
 #ifndef CLOCHE_VMM_SANDBOX_H
 #define CLOCHE_VMM_SANDBOX_H
 
+#include <stdbool.h>
+
 struct err;
 struct sandbox;
 
@@ -15,6 +17,9 @@ struct sandbox;
  * on it.
  */
 int sandbox_harden(struct err *e);
+
+/* Whether this build filters at all. */
+bool sandbox_filters(void);
 
 /* Compiles the filters. */
 int sandbox_new(struct sandbox **out, struct err *e);
