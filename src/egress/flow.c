@@ -30,7 +30,13 @@
 #define HEAD_MS 10000  /* for a whole hello or head */
 #define SILENT_MS 200  /* a client that may wait for the server to speak first */
 #define HOPELESS_MS 50 /* a client that nothing but a name it has yet to say could let pass */
-#define RELAY_BUDGET (512 << 10)
+/*
+ * What all connections of a sandbox may move in one turn of the loop, shared between them: a
+ * sandbox with many busy connections gets about as much as one with a few.
+ */
+#define RELAY_SHARE (4 << 20)
+#define RELAY_BUDGET_MAX (512 << 10)
+#define RELAY_BUDGET_MIN (16 << 10)
 
 static void on_grace(void *ctx);
 static void on_head_timeout(void *ctx);
@@ -369,9 +375,14 @@ void flow_decide(struct flow *f)
 
 static void relay_run(struct flow *f)
 {
+	size_t budget = RELAY_SHARE / f->t->n_flows;
 	bool more;
 
-	switch (relay_step(&f->relay, f->client, f->server, RELAY_BUDGET, &more)) {
+	if (budget > RELAY_BUDGET_MAX)
+		budget = RELAY_BUDGET_MAX;
+	if (budget < RELAY_BUDGET_MIN)
+		budget = RELAY_BUDGET_MIN;
+	switch (relay_step(&f->relay, f->client, f->server, budget, &more)) {
 	case RELAY_GOING:
 		flow_watch(f, relay_client_events(&f->relay), relay_server_events(&f->relay));
 		break;

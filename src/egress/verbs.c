@@ -354,7 +354,7 @@ json_t *verbs_handle(struct egress *eg, const json_t *request, int *fds, size_t 
 	struct call c = { .eg = eg, .req = request, .fds = fds, .nfds = nfds };
 	const struct verb *v = NULL;
 	struct err e = { 0 };
-	json_t *problems;
+	json_t *problems, *answer;
 
 	for (size_t i = 0; i < ARRAY_SIZE(verbs) && !v; i++)
 		if (strcmp(name, verbs[i].name) == 0)
@@ -370,5 +370,6 @@ json_t *verbs_handle(struct egress *eg, const json_t *request, int *fds, size_t 
 	json_decref(problems);
 	if (v->tenant && !(c.tenant = tenant_find(eg, json_get_str(request, "slot", ""))))
 		return error("unknown_slot", "there is no such slot");
-	return v->run(&c);
+	answer = v->run(&c);
+	return answer;
 }

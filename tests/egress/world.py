@@ -121,7 +121,7 @@ http {{
     listen 80 default_server; listen [::]:80 default_server;
     listen 443 ssl http2 default_server; listen [::]:443 ssl http2 default_server;
     location / {{ return 200 "host=$host sni=$ssl_server_name addr=$server_addr\\n"; }}
-    location /file/ {{ root {d}/www; }}
+    location /file/ {{ root {d}/www; index index.html; }}
     location /headers {{ return 200 "auth=$http_authorization key=$http_x_api_key args=$args\\n"; }}
     location /upload {{ proxy_pass http://127.0.0.1:8999; proxy_request_buffering off; proxy_http_version 1.1; }}
     location /ws {{ proxy_pass http://127.0.0.1:8998; proxy_http_version 1.1;
