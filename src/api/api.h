@@ -28,6 +28,11 @@ struct api_config {
 	size_t hosts_n;
 	const char *version;	  /* shown by /healthz */
 	unsigned connections_max; /* 0: 512 */
+	/*
+	 * Seconds for a request's head, for silence in its body, and between requests; ten times
+	 * as many for a whole JSON body. 0: 60.
+	 */
+	unsigned idle_s;
 };
 
 /* Listens and answers until api_stop(). "address_in_use", "address_invalid", "system". */

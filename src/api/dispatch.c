@@ -12,13 +12,17 @@
 #include <string.h>
 
 #include "api/check.h"
+#include "api/conns.h"
 #include "api/errors.h"
 #include "api/request.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sha256.h"
 
 #define STREAM_IDLE_S 300 /* for a client that does not read its stream */
 #define IDEMPOTENCY_KEY_MAX 255
+#define IDEMPOTENCY_KEPT_MS (24LL * 3600 * 1000)
+#define IDEMPOTENCY_LOOK_NS (600 * NSEC_PER_SEC)
 
 static void request_hash(const struct request *r, uint8_t hash[STORE_HASH_LEN])
 {
@@ -36,6 +40,19 @@ static int replay(struct request *r, struct idempotency_answer *a, struct err *e
 	int rc = request_text(r, a->status, "application/json", a->body, e);
 
 	return rc ? rc : request_header(r, "Idempotency-Replayed", "true", e);
+}
+
+/* Records are kept for a day; looked after now and then, by whoever claims one. */
+static void idempotency_expire(struct api *a)
+{
+	uint64_t last = atomic_load(&a->idem_expired_ns), now = clock_mono_ns();
+	struct err e = { 0 };
+
+	if (now - last < IDEMPOTENCY_LOOK_NS ||
+	    !atomic_compare_exchange_strong(&a->idem_expired_ns, &last, now))
+		return;
+	if (store_idempotency_expire(a->store, clock_wall_ms() - IDEMPOTENCY_KEPT_MS, &e))
+		log_err(LOG_ERROR, &e, "drop old idempotent answers");
 }
 
 /* 0: go on; 1: answered from the record; negative: refused. */
@@ -56,6 +73,7 @@ static int idempotency_claim(struct request *r, struct err *e)
 		return err_set(e, "header_invalid", EINVAL,
 			       "Idempotency-Key must be 1 to %d printable ASCII characters",
 			       IDEMPOTENCY_KEY_MAX);
+	idempotency_expire(r->api);
 	request_hash(r, hash);
 	rc = store_idempotency_begin(r->api->store, r->key.id, idem, hash, &state, &answer, e);
 	if (rc)
@@ -154,7 +172,7 @@ static enum MHD_Result answer_send(struct request *r)
 	MHD_add_response_header(r->response, "Cache-Control", "no-store");
 	MHD_add_response_header(r->response, "X-Content-Type-Options", "nosniff");
 	MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT,
-				  stream ? STREAM_IDLE_S : IDLE_S);
+				  stream ? STREAM_IDLE_S : r->api->idle_s);
 	atomic_fetch_add(&r->api->count.requests[r->status / 100 % 6], 1);
 	ok = MHD_queue_response(r->conn, (unsigned)r->status, r->response);
 	MHD_destroy_response(r->response);
@@ -174,6 +192,7 @@ enum MHD_Result request_end(struct request *r)
 	struct err e = r->failure;
 	bool keep = true;
 
+	conn_deadline(r->api->conns, r->timed, UINT64_MAX);
 	if (!r->failed) {
 		MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 		r->failed = request_whole(r, &e) < 0;

@@ -7,8 +7,6 @@
 struct err;
 struct request;
 
-#define IDLE_S 60 /* between requests, and for a client that does not send or read */
-
 /* Fills r->uri, route, param, key, query; begins an upload. 0 or negative. */
 int request_head(struct request *r, struct err *e);
 

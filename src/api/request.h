@@ -48,6 +48,9 @@ struct api {
 	pthread_cond_t idle;
 	unsigned working;
 	uint64_t started_ns;
+	struct conns *conns;
+	unsigned idle_s;		      /* see api_config */
+	atomic_uint_fast64_t idem_expired_ns; /* when old idempotency records were last dropped */
 	struct {
 		atomic_uint_fast64_t requests[6]; /* by first digit of the status; 0: no answer */
 		atomic_uint_fast64_t commands, bytes_up, bytes_down;
@@ -79,6 +82,7 @@ struct request {
 	struct api *api;
 	struct MHD_Connection *conn;
 	struct client client;
+	struct conn *timed; /* the connection's entry among api->conns; may be NULL */
 	char id[ID_LEN];
 	uint64_t began_ns;
 	const char *method;

@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include "api/conns.h"
 #include "api/dispatch.h"
 #include "api/request.h"
 #include "base/clock.h"
@@ -44,6 +45,11 @@ void api_work_end(struct api *a)
 	pthread_mutex_unlock(&a->lock);
 }
 
+static uint64_t after(unsigned seconds)
+{
+	return clock_mono_ns() + seconds * NSEC_PER_SEC;
+}
+
 static void *request_new(void *cls, const char *target, struct MHD_Connection *conn)
 {
 	struct request *r = calloc(1, sizeof(*r));
@@ -57,6 +63,8 @@ static void *request_new(void *cls, const char *target, struct MHD_Connection *c
 		.api = r->api,
 		.fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
 	};
+	r->timed =
+		MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 	id_new("req", r->id);
 	r->target = strdup(target);
 	r->query = json_object();
@@ -110,6 +118,7 @@ static void request_completed(void *cls, struct MHD_Connection *conn, void **con
 			  why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "yes" : "no", NULL);
 	}
 	api = r->api;
+	conn_deadline(api->conns, r->timed, after(api->idle_s));
 	request_free(r);
 	api_work_end(api);
 }
@@ -153,7 +162,10 @@ static enum MHD_Result step_head(struct request *r, const char *method)
 	else if (!r->route->upload && announced != UINT64_MAX && announced > body_max(r) &&
 		 body_too_large(r, &e))
 		request_fail(r, &e);
-	MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, IDLE_S);
+	MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, r->api->idle_s);
+	/* An upload may take as long as it makes progress. */
+	conn_deadline(r->api->conns, r->timed,
+		      r->route && r->route->upload ? UINT64_MAX : after(10 * r->api->idle_s));
 	if (r->failed && (announced > DRAIN_MAX || request_in(r, "Expect")))
 		return request_end(r);
 	return MHD_YES;
@@ -170,7 +182,7 @@ static void step_body(struct request *r, const char *p, size_t n)
 	if (r->route->upload) {
 		MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 		rc = r->route->upload->data(r, p, n, &e);
-		MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, IDLE_S);
+		MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, r->api->idle_s);
 	} else if (r->text.len + n > body_max(r)) {
 		rc = body_too_large(r, &e);
 	} else {
@@ -216,14 +228,19 @@ static void connection_changed(void *cls, struct MHD_Connection *conn, void **so
 			       enum MHD_ConnectionNotificationCode what)
 {
 	const union MHD_ConnectionInfo *info;
+	struct api *a = cls;
+	struct conn *c;
 	int on = 1, idle = 30, interval = 10, count = 3;
 
-	(void)cls;
-	(void)socket_context;
-	if (what != MHD_CONNECTION_NOTIFY_STARTED)
+	if (what != MHD_CONNECTION_NOTIFY_STARTED) {
+		conn_closed(a->conns, *socket_context);
 		return;
+	}
 	/* A client whose host vanished sends no FIN; keep-alive finds it. Best effort. */
 	info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	c = conn_opened(a->conns, info->connect_fd);
+	conn_deadline(a->conns, c, after(a->idle_s));
+	*socket_context = c;
 	setsockopt(info->connect_fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	setsockopt(info->connect_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(info->connect_fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
@@ -293,6 +310,7 @@ static struct api *api_new(const struct api_config *c)
 	a->version = c->version ? c->version : "";
 	a->started_ns = clock_mono_ns();
 	a->stop_fd = -1;
+	a->idle_s = c->idle_s ? c->idle_s : 60;
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -303,6 +321,7 @@ static struct api *api_new(const struct api_config *c)
 
 static void api_free(struct api *a)
 {
+	conns_free(a->conns);
 	close_fd(&a->stop_fd);
 	pthread_cond_destroy(&a->idle);
 	pthread_mutex_destroy(&a->lock);
@@ -316,7 +335,7 @@ static struct MHD_Daemon *daemon_start(struct api *a, int listen_fd, unsigned co
 			MHD_USE_ITC | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_step, a, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, connections_max,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		MHD_OPTION_CONNECTION_TIMEOUT, a->idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
 		MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, request_new, a,
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
@@ -332,7 +351,9 @@ int api_start(const struct api_config *c, struct api **out, struct err *e)
 	if (!a)
 		return err_errno(e, ENOMEM, "start the API");
 	a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	fd = a->stop_fd < 0 ? err_errno(e, errno, "make an eventfd") : listen_on(c, a, e);
+	fd = a->stop_fd < 0 ? err_errno(e, errno, "make an eventfd") : conns_new(&a->conns, e);
+	if (fd == 0)
+		fd = listen_on(c, a, e);
 	if (fd < 0) {
 		api_free(a);
 		return fd;

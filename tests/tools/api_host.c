@@ -3,22 +3,27 @@
  *
  *	api_host STATE-DIR [AGENT]
  *
- * Prints {"port":N} and serves until SIGTERM. The admin key is in STATE-DIR/admin.key.
+ * Prints {"port":N} and serves until SIGTERM. API_HOST_IDLE_S sets api_config's idle_s. The admin
+ *key is in STATE-DIR/admin.key.
  */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "api/api.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "fake_sandboxes.h"
 #include "store/store.h"
 
 int main(int argc, char **argv)
 {
 	struct sandbox_manager *sandboxes;
+	const char *idle = getenv("API_HOST_IDLE_S");
 	struct api_config c = { .version = "test" };
+	int64_t idle_s = 0;
 	struct store *store;
 	struct api *api;
 	struct err e = { 0 };
@@ -27,8 +32,9 @@ int main(int argc, char **argv)
 	bool made;
 	int got;
 
-	if (argc < 2)
+	if (argc < 2 || (idle && str_to_int(idle, 1, 3600, &idle_s)))
 		return 2;
+	c.idle_s = (unsigned)idle_s;
 	log_init("api_host", LOG_INFO);
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);

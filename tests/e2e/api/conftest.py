@@ -100,7 +100,8 @@ class Client:
 class Host:
     """An api_host process."""
 
-    def __init__(self, state, agent):
+    def __init__(self, state, agent, **env):
+        self.env = {**os.environ, **env}
         self.state, self.agent, self.log = state, agent, state / "log"
         self.client = Client("127.0.0.1", 0, None)
         self.start()
@@ -108,7 +109,8 @@ class Host:
     def start(self):
         argv = [API_HOST, self.state, self.agent]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log)
+            self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log,
+                                            env=self.env)
         line = self.process.stdout.readline()
         assert line, self.complaint()
         self.key = (self.state / "admin.key").read_text().strip()

@@ -161,6 +161,18 @@ def test_list_move_remove(api, sandbox, folder):
     assert names(16) == set()
 
 
+def test_fault_42_links_are_shown_and_not_followed(api, sandbox, folder):
+    made = api.post(sandbox + "/exec", {"argv": ["ln", "-s", "/etc", folder + "/out"]})
+    assert made.json["exitCode"] == 0
+    put(api, sandbox, folder + "/in", b"x")
+    listed = api.get(sandbox + "/files/list", path=folder, depth=16).json["data"]
+    assert {(f["path"], f["type"], f.get("target")) for f in listed} == {
+        (folder + "/out", "symlink", "/etc"), (folder + "/in", "file", None)}
+    removed = api.post(sandbox + "/files/remove", {"path": folder, "recursive": True})
+    assert removed.status == 200
+    assert api.get(sandbox + "/files/stat", path="/etc/passwd").json["type"] == "file"
+
+
 def test_a_folder_is_no_file(api, sandbox, folder):
     assert get(api, sandbox, folder).code == "is_a_directory"
     assert put(api, sandbox, folder, b"x").code in ("is_a_directory", "exists")
