@@ -231,7 +231,7 @@ void fixture_up(struct fixture *f)
 		.default_vcpus = 1,
 		.default_memory_mib = 64,
 		.default_disk_mib = 16,
-		.boot_timeout_ms = 10000,
+		.boot_timeout_ms = 30000,
 	};
 
 	check(broker_client_new(fixture_broker_up(f), &f->client, &e), &e);
