@@ -44,8 +44,8 @@ def host(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def box(host):
-    """One sandbox for the tests that leave it as they found it."""
-    b = host.api.create(name="box")
+    """One sandbox for the tests that leave it as they found it; its disk is small, one fills it."""
+    b = host.api.create(name="box", diskMiB=1024)
     yield b
     b.delete()
 
