@@ -60,7 +60,7 @@ void fixture_new(struct fixture *f)
 	struct err e = { 0 };
 
 	memset(f, 0, sizeof(*f));
-	strcpy(f->dir, "/tmp/cloche-test-XXXXXX");
+	snprintf(f->dir, sizeof(f->dir), "/tmp/cloche-test-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	join(f->state, sizeof(f->state), f->dir, "state");
 	join(f->run, sizeof(f->run), f->dir, "run");
@@ -350,7 +350,7 @@ struct store_sandbox fixture_row(const char *image)
 	struct store_sandbox row = { .timeout_s = 3600, .max_cost_micros = -1 };
 
 	snprintf(row.image, sizeof(row.image), "%s", image);
-	strcpy(row.owner_key, "key_aaaaaaaaaaaaaaaaaaaa");
+	snprintf(row.owner_key, sizeof(row.owner_key), "key_aaaaaaaaaaaaaaaaaaaa");
 	return row;
 }
 

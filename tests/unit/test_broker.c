@@ -151,7 +151,7 @@ static void assert_file(const struct tree *t, const char *path, const char *want
 
 static void tree_new(struct tree *t, const char *mountinfo)
 {
-	strcpy(t->root, "/tmp/cloche-cgroup-XXXXXX");
+	snprintf(t->root, sizeof(t->root), "/tmp/cloche-cgroup-XXXXXX");
 	assert_non_null(mkdtemp(t->root));
 	put(t, "/mountinfo", mountinfo);
 }

@@ -222,7 +222,7 @@ static int place_new(void **state)
 	char path[PATH_MAX];
 	struct err e = { 0 };
 
-	strcpy(p->dir, "/tmp/cloche-images-XXXXXX");
+	snprintf(p->dir, sizeof(p->dir), "/tmp/cloche-images-XXXXXX");
 	assert_non_null(mkdtemp(p->dir));
 	snprintf(p->state, sizeof(p->state), "%s/state", p->dir);
 	snprintf(p->import, sizeof(p->import), "%s/import", p->dir);
